@@ -4,63 +4,55 @@
 #include <cmath>
 #include <cstring>
 
-#include "absl/base/internal/endian.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/byte_io.h"
 #include "common/base/crc32c.h"
+#include "common/base/status_macros.h"
 #include "common/schedule/loss_scale.h"
 
 namespace starling {
 namespace {
 
-// Offsets in bytes. The gaps are reserved: written as zero, and rejected otherwise.
-namespace at {
-constexpr size_t kMagic = 0;
-constexpr size_t kVersion = 4;
-constexpr size_t kType = 6;
-constexpr size_t kKind = 7;
-constexpr size_t kCodec = 8;
-constexpr size_t kAnswer = 9;
-constexpr size_t kFlags = 10;
-constexpr size_t kEra = 12;
-constexpr size_t kJob = 16;
-constexpr size_t kSlice = 24;
-constexpr size_t kPurpose = 28;
-constexpr size_t kLossScale = 29;
-constexpr size_t kReserved1 = 30;  // to 32
-constexpr size_t kEpoch = 32;
-constexpr size_t kCount = 36;
-constexpr size_t kFirst = 40;
-constexpr size_t kPartition = 48;
-constexpr size_t kReplica = 52;
-constexpr size_t kView = 56;
-constexpr size_t kRoster = 64;
-constexpr size_t kWorker = 72;
-constexpr size_t kAttempt = 76;
-constexpr size_t kIncarnation = 80;
-constexpr size_t kRequest = 88;
-constexpr size_t kClock = 96;
-constexpr size_t kBaseLsn = 104;
-constexpr size_t kMinLsn = 112;
-constexpr size_t kSamples = 120;
-constexpr size_t kElements = 124;
-constexpr size_t kPayloadBytes = 128;
-constexpr size_t kPolicy = 132;
-constexpr size_t kDigest = 136;
-constexpr size_t kScalar = 144;
-constexpr size_t kReporter = 152;
-constexpr size_t kHeld = 156;
-constexpr size_t kReserved2 = 160;  // to 188
-constexpr size_t kCrc = 188;
-}  // namespace at
-static_assert(at::kCrc + 4 == limits::kFrameHeaderBytes);
+// Offsets in bytes. What lies between is in Fields.
+constexpr size_t kReservedAt = 30;  // a gap: written as zero, and rejected otherwise
+constexpr size_t kEpochAt = 32;
+constexpr size_t kEndAt = 160;  // reserved from here on
+constexpr size_t kCrcAt = 188;
+static_assert(kCrcAt + 4 == limits::kFrameHeaderBytes);
 
-using absl::little_endian::Load16;
-using absl::little_endian::Load32;
-using absl::little_endian::Load64;
-using absl::little_endian::Store16;
-using absl::little_endian::Store32;
-using absl::little_endian::Store64;
+// Behind magic and version.
+template <typename IO, LikeType<FrameHeader> T>
+void Fields(IO& io, T& h) {
+  uint16_t reserved = 0;
+  io(h.type, h.kind, h.codec, h.answer, h.flags, h.key.run.era, h.key.run.job, h.key.slice,
+     h.key.work.purpose, h.loss_scale_log2, reserved, h.key.work.epoch, h.key.work.count,
+     h.key.work.first, h.partition, h.origin.replica, h.view, h.roster, h.origin.worker,
+     h.origin.attempt, h.origin.incarnation, h.request_id, h.clock, h.base_lsn, h.min_lsn,
+     h.samples, h.elements, h.payload_bytes, h.policy, h.digest, h.scalar, h.reporter, h.held_us);
+}
+
+// Plain fields, one behind the other, into memory that has room for them.
+class FieldsWriter {
+ public:
+  explicit FieldsWriter(uint8_t* out) : out_(out) {}
+  template <PlainField... T>
+  void operator()(const T&... fields) {
+    (Put(fields), ...);
+  }
+
+ private:
+  template <typename T>
+  void Put(const T& field) {
+    std::memcpy(out_, &field, sizeof(T));
+    out_ += sizeof(T);
+  }
+  uint8_t* out_;
+};
+
+ByteReader Reader(absl::Span<const uint8_t> bytes) {
+  return ByteReader({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
 
 constexpr uint16_t kKnownFlags = frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip |
                                  frame_flags::kReader | frame_flags::kVersion |
@@ -71,7 +63,7 @@ absl::Status Refuse(absl::string_view field, absl::string_view expected, uint64_
       absl::StrCat("frame: ", field, " must be ", expected, ", not ", came));
 }
 
-bool KnownAnswer(uint8_t answer) {
+bool KnownAnswer(uint64_t answer) {
   return answer <= 2 || (answer >= 10 && answer <= 13) || (answer >= 20 && answer <= 24);
 }
 
@@ -98,33 +90,35 @@ absl::Status CheckEnvelope(absl::Span<const uint8_t> bytes) {
     return Refuse("length", absl::StrCat("at least ", limits::kFrameHeaderBytes, " bytes"),
                   bytes.size());
   }
-  const uint8_t* p = bytes.data();
-  if (const uint32_t magic = Load32(p + at::kMagic); magic != kFrameMagic) {
+  ByteReader in = Reader(bytes);
+  if (const auto magic = in.Get<uint32_t>(); magic != kFrameMagic) {
     return Refuse("magic", absl::StrCat(kFrameMagic, " (\"STLG\")"), magic);
   }
-  if (const uint16_t version = Load16(p + at::kVersion); version != kFrameVersion) {
+  if (const auto version = in.Get<uint16_t>(); version != kFrameVersion) {
     return Refuse("version", absl::StrCat(kFrameVersion), version);
   }
-  const uint32_t crc = Crc32c(bytes.subspan(0, at::kCrc));
-  if (const uint32_t came = Load32(p + at::kCrc); came != crc) {
+  const uint32_t crc = Crc32c(bytes.subspan(0, kCrcAt));
+  if (const auto came = Reader(bytes.subspan(kCrcAt)).Get<uint32_t>(); came != crc) {
     return Refuse("header CRC", absl::StrCat(crc), came);
+  }
+  if (!AllZero(bytes.data() + kReservedAt, bytes.data() + kEpochAt) ||
+      !AllZero(bytes.data() + kEndAt, bytes.data() + kCrcAt)) {
+    return absl::InvalidArgumentError("frame: reserved bytes must be 0");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckEnums(const uint8_t* p) {
-  if (p[at::kType] < 1 || p[at::kType] > kFrameTypeLast) {
-    return Refuse("type", absl::StrCat("1 to ", kFrameTypeLast), p[at::kType]);
+absl::Status CheckEnums(const FrameHeader& h) {
+  const auto number = [](auto value) { return static_cast<uint64_t>(value); };
+  if (number(h.type) < 1 || number(h.type) > kFrameTypeLast) {
+    return Refuse("type", absl::StrCat("1 to ", kFrameTypeLast), number(h.type));
   }
-  if (p[at::kKind] > 4) return Refuse("kind", "0 to 4", p[at::kKind]);
-  if (p[at::kCodec] < 1 || p[at::kCodec] > 4) return Refuse("codec", "1 to 4", p[at::kCodec]);
-  if (!KnownAnswer(p[at::kAnswer])) return Refuse("answer", "a known one", p[at::kAnswer]);
-  if (p[at::kPurpose] > 2) return Refuse("work purpose", "0 to 2", p[at::kPurpose]);
-  const uint16_t flags = Load16(p + at::kFlags);
-  if ((flags & ~kKnownFlags) != 0) return Refuse("flags", "known ones", flags);
-  if (!AllZero(p + at::kReserved1, p + at::kEpoch) || !AllZero(p + at::kReserved2, p + at::kCrc)) {
-    return absl::InvalidArgumentError("frame: reserved bytes must be 0");
-  }
+  if (number(h.kind) > 4) return Refuse("kind", "0 to 4", number(h.kind));
+  if (number(h.codec) < 1 || number(h.codec) > 4) return Refuse("codec", "1 to 4", number(h.codec));
+  if (!KnownAnswer(number(h.answer))) return Refuse("answer", "a known one", number(h.answer));
+  if (number(h.key.work.purpose) > 2)
+    return Refuse("work purpose", "0 to 2", number(h.key.work.purpose));
+  if ((h.flags & ~kKnownFlags) != 0) return Refuse("flags", "known ones", h.flags);
   return absl::OkStatus();
 }
 
@@ -235,87 +229,25 @@ const char* FrameTypeName(FrameType type) {
 
 void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {
   std::memset(out, 0, limits::kFrameHeaderBytes);
-  Store32(out + at::kMagic, kFrameMagic);
-  Store16(out + at::kVersion, kFrameVersion);
-  out[at::kType] = static_cast<uint8_t>(h.type);
-  out[at::kKind] = static_cast<uint8_t>(h.kind);
-  out[at::kCodec] = static_cast<uint8_t>(h.codec);
-  out[at::kAnswer] = static_cast<uint8_t>(h.answer);
-  Store16(out + at::kFlags, h.flags);
-  Store32(out + at::kEra, h.key.run.era);
-  Store64(out + at::kJob, h.key.run.job.value);
-  Store32(out + at::kSlice, h.key.slice.value);
-  out[at::kPurpose] = static_cast<uint8_t>(h.key.work.purpose);
-  Store32(out + at::kEpoch, h.key.work.epoch);
-  Store32(out + at::kCount, h.key.work.count);
-  Store64(out + at::kFirst, h.key.work.first);
-  Store32(out + at::kPartition, h.partition.value);
-  Store32(out + at::kReplica, h.origin.replica.value);
-  Store64(out + at::kView, h.view.value);
-  Store64(out + at::kRoster, h.roster.value);
-  Store32(out + at::kWorker, h.origin.worker.value);
-  Store32(out + at::kAttempt, h.origin.attempt);
-  Store64(out + at::kIncarnation, h.origin.incarnation.value);
-  Store64(out + at::kRequest, h.request_id);
-  Store64(out + at::kClock, static_cast<uint64_t>(h.clock));
-  Store64(out + at::kBaseLsn, h.base_lsn.value);
-  Store64(out + at::kMinLsn, h.min_lsn.value);
-  Store32(out + at::kSamples, h.samples);
-  Store32(out + at::kElements, h.elements);
-  Store32(out + at::kPayloadBytes, h.payload_bytes);
-  Store32(out + at::kPolicy, h.policy.value);
-  Store64(out + at::kDigest, h.digest);
-  Store64(out + at::kScalar, std::bit_cast<uint64_t>(h.scalar));
-  Store32(out + at::kReporter, h.reporter.value);
-  Store32(out + at::kHeld, h.held_us);
-  out[at::kLossScale] = h.loss_scale_log2;
-  Store32(out + at::kCrc, Crc32c(absl::MakeConstSpan(out, at::kCrc)));
+  FieldsWriter writer(out);
+  writer(kFrameMagic, kFrameVersion);
+  Fields(writer, h);
+  FieldsWriter(out + kCrcAt)(Crc32c(absl::MakeConstSpan(out, kCrcAt)));
 }
 
 absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out) {
-  if (absl::Status status = CheckEnvelope(bytes); !status.ok()) return status;
-  const uint8_t* p = bytes.data();
-  if (absl::Status status = CheckEnums(p); !status.ok()) return status;
+  STARLING_RETURN_IF_ERROR(CheckEnvelope(bytes));
+  ByteReader in = Reader(bytes.subspan(sizeof(kFrameMagic) + sizeof(kFrameVersion)));
   FrameHeader h;
-  h.type = static_cast<FrameType>(p[at::kType]);
-  h.kind = static_cast<PayloadKind>(p[at::kKind]);
-  h.codec = static_cast<Codec>(p[at::kCodec]);
-  h.answer = static_cast<Answer>(p[at::kAnswer]);
-  h.flags = Load16(p + at::kFlags);
-  h.key.run.era = Load32(p + at::kEra);
-  h.key.run.job = JobUid(Load64(p + at::kJob));
-  h.key.slice = SliceId(Load32(p + at::kSlice));
-  h.key.work.purpose = static_cast<WorkPurpose>(p[at::kPurpose]);
-  h.key.work.epoch = Load32(p + at::kEpoch);
-  h.key.work.count = Load32(p + at::kCount);
-  h.key.work.first = Load64(p + at::kFirst);
-  h.partition = PartitionId(Load32(p + at::kPartition));
-  h.origin.replica = ReplicaId(Load32(p + at::kReplica));
-  h.view = ViewNumber(Load64(p + at::kView));
-  h.roster = RosterNumber(Load64(p + at::kRoster));
-  h.origin.worker = WorkerId(Load32(p + at::kWorker));
-  h.origin.attempt = Load32(p + at::kAttempt);
-  h.origin.incarnation = Incarnation(Load64(p + at::kIncarnation));
-  h.request_id = Load64(p + at::kRequest);
-  h.clock = static_cast<Clock>(Load64(p + at::kClock));
-  h.base_lsn = Lsn(Load64(p + at::kBaseLsn));
-  h.min_lsn = Lsn(Load64(p + at::kMinLsn));
-  h.samples = Load32(p + at::kSamples);
-  h.elements = Load32(p + at::kElements);
-  h.payload_bytes = Load32(p + at::kPayloadBytes);
-  h.policy = PolicyNumber(Load32(p + at::kPolicy));
-  h.digest = Load64(p + at::kDigest);
-  h.scalar = std::bit_cast<double>(Load64(p + at::kScalar));
-  h.reporter = PartitionId(Load32(p + at::kReporter));
-  h.held_us = Load32(p + at::kHeld);
-  h.loss_scale_log2 = p[at::kLossScale];
+  Fields(in, h);
+  STARLING_RETURN_IF_ERROR(CheckEnums(h));
   if (h.held_us != 0 && h.type != FrameType::kValue) {
     return Refuse("held time", "0 but in values", h.held_us);
   }
-  if (absl::Status status = CheckLossScale(h); !status.ok()) return status;
-  if (absl::Status status = CheckWork(h.key.work); !status.ok()) return status;
-  if (absl::Status status = CheckSizes(h); !status.ok()) return status;
-  if (absl::Status status = CheckDecision(h); !status.ok()) return status;
+  STARLING_RETURN_IF_ERROR(CheckLossScale(h));
+  STARLING_RETURN_IF_ERROR(CheckWork(h.key.work));
+  STARLING_RETURN_IF_ERROR(CheckSizes(h));
+  STARLING_RETURN_IF_ERROR(CheckDecision(h));
   *out = h;
   return absl::OkStatus();
 }

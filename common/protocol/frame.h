@@ -1,9 +1,9 @@
 // The data plane's frame: a fixed header, then the raw payload. Its layout is final.
 //
-// Layout: 192 bytes, little-endian, offsets in frame.cc, zero where unused, CRC32C of the first 188
-// bytes in the last 4. A receiver rejects an unknown magic, version, type, kind or codec, a payload
-// whose length is not `payload_bytes`, and a header with a wrong CRC; it trusts no size before
-// these checks.
+// Layout: 192 bytes, little-endian, fields in the order of frame.cc, zero where unused, CRC32C of
+// the first 188 bytes in the last 4. A receiver rejects an unknown magic, version, type, kind or
+// codec, a payload whose length is not `payload_bytes`, and a header with a wrong CRC; it trusts no
+// size before these checks.
 #ifndef STARLING_COMMON_PROTOCOL_FRAME_H_
 #define STARLING_COMMON_PROTOCOL_FRAME_H_
 
