@@ -10,7 +10,7 @@
 #include "tests/sim/cluster.h"
 #include "tests/sim/sim_coordinator_client.h"
 #include "tests/sim/sim_loop.h"
-#include "worker/core/transcript.h"
+#include "worker/core/testing/transcript.h"
 
 namespace starling::sim {
 namespace {

@@ -8,13 +8,13 @@ folder=tools/accept/foundation
 source "$folder/before.sh"
 two_processors
 
-# A transcript only prints what a core did.
+# A transcript only prints what a core did, and a state only repeats it.
 cores='set(//server/coordinator/core:all //server/shard/core:all //worker/core:all)'
-cores="($cores except //worker/core:transcript)"
+cores="($cores except set(//worker/core:transcript //server/shard/core:partition_state))"
 direct=$({
   bazel query --noshow_progress "rdeps(//tests/..., $cores, 1) intersect //tests/..."
   grep -rE --include='*.cc' --include='*.h' '^#include ".*/core/' tests |
-    grep -v 'worker/core/transcript' || true
+    grep -vE 'worker/core/testing/transcript|shard/core/partition_state' || true
 } | paste -sd ' ')
 
 # Only the host files are instrumented. GCC writes its notes beside the objects, which no sandbox

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "worker/core/session.h"
-#include "worker/core/transcript.h"
+#include "worker/core/testing/transcript.h"
 
 namespace starling::session {
 

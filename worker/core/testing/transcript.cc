@@ -1,4 +1,4 @@
-#include "worker/core/transcript.h"
+#include "worker/core/testing/transcript.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

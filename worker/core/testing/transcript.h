@@ -1,6 +1,6 @@
-// Events and actions as text: for logs, and for the golden transcripts of the tests.
-#ifndef STARLING_WORKER_CORE_TRANSCRIPT_H_
-#define STARLING_WORKER_CORE_TRANSCRIPT_H_
+// Events and actions as text, for the golden transcripts of the tests.
+#ifndef STARLING_WORKER_CORE_TESTING_TRANSCRIPT_H_
+#define STARLING_WORKER_CORE_TESTING_TRANSCRIPT_H_
 
 #include <string>
 
@@ -14,4 +14,4 @@ std::string ToString(const Action& action);
 
 }  // namespace starling::session
 
-#endif  // STARLING_WORKER_CORE_TRANSCRIPT_H_
+#endif  // STARLING_WORKER_CORE_TESTING_TRANSCRIPT_H_
