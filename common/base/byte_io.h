@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 
@@ -26,6 +27,13 @@ concept PlainField =
     std::is_arithmetic_v<T> || std::is_enum_v<T> ||
     (std::is_trivially_copyable_v<T> && requires(T id) { requires sizeof(T) == sizeof(id.value); });
 
+// What has a number of items: that number as u32, and each.
+template <typename T>
+concept ListField = requires(T list, typename T::value_type item) {
+  list.size();
+  list.insert(list.end(), item);
+};
+
 // Not thread-safe. `out` outlives it.
 class ByteWriter {
  public:
@@ -37,18 +45,15 @@ class ByteWriter {
   void operator()(const T&... fields) {
     (Put(fields), ...);
   }
-  // Their number as u32, and each.
-  template <typename List>
-  void Each(const List& list) {
-    Put(static_cast<uint32_t>(list.size()));
-    for (const auto& item : list) Put(item);
-  }
 
  private:
   template <typename T>
   void Put(const T& field) {
     if constexpr (PlainField<T>) {
       out_->append(reinterpret_cast<const char*>(&field), sizeof(T));
+    } else if constexpr (ListField<T>) {
+      Put(static_cast<uint32_t>(field.size()));
+      for (const auto& item : field) Put(item);
     } else {
       Fields(*this, field);
     }
@@ -59,12 +64,17 @@ class ByteWriter {
     Put(field.has_value());
     Put(field.value_or(T()));
   }
+  template <typename First, typename Second>
+  void Put(const std::pair<First, Second>& field) {
+    (*this)(field.first, field.second);
+  }
 
   std::string* const out_;
 };
 
 // Not thread-safe. `bytes` outlive it. A read beyond the end gives 0, and ok() is false from then
-// on, so a caller may check once behind several reads, but before it believes a count.
+// on, so a caller may check once behind several reads. A list ends there too, so it takes memory in
+// proportion to the bytes, whatever its number says.
 class ByteReader {
  public:
   explicit ByteReader(absl::string_view bytes) : bytes_(bytes) {}
@@ -94,6 +104,13 @@ class ByteReader {
       if (!ok_) return;
       std::memcpy(&field, bytes_.data(), sizeof(T));
       bytes_.remove_prefix(sizeof(T));
+    } else if constexpr (ListField<T>) {
+      field.clear();
+      for (auto more = Get<uint32_t>(); ok_ && more > 0; --more) {
+        typename Item<typename T::value_type>::Type item{};
+        Take(item);
+        if (ok_) field.insert(field.end(), std::move(item));
+      }
     } else {
       Fields(*this, field);
     }
@@ -104,6 +121,19 @@ class ByteReader {
     Take(field.emplace());
     if (!has) field.reset();
   }
+  template <typename First, typename Second>
+  void Take(std::pair<First, Second>& field) {
+    (*this)(field.first, field.second);
+  }
+  // Of a list; of a map its key can be written.
+  template <typename T>
+  struct Item {
+    using Type = T;
+  };
+  template <typename Key, typename Value>
+  struct Item<std::pair<const Key, Value>> {
+    using Type = std::pair<Key, Value>;
+  };
 
   absl::string_view bytes_;
   bool ok_ = true;

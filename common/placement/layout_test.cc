@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 
+#include "common/placement/shard_memory_plan.h"
 #include "common/protocol/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -135,6 +136,21 @@ TEST(LayoutTest, LargeModelsHave64BalancedPartitions) {
     EXPECT_NEAR(PartitionElements(layout, PartitionId(p)), layout.elements / 64.0,
                 limits::kSliceElementsMax);
   }
+}
+
+// Its counts and its last updates, in both states of a partition.
+TEST(LayoutTest, WhatIsKnownOfASliceIsPlanned) {
+  JobSpec spec;
+  spec.mutable_batch()->set_global(8);
+  Layout layout;
+  layout.partitions.resize(1);
+  const auto planned = [&] { return PlannedPartitionBytes(spec, 8, layout, PartitionId(0)); };
+  const uint64_t without = planned();
+  for (uint32_t id = 0; id < 10; ++id) {
+    layout.slices.emplace_back().kind = FROZEN;
+    layout.partitions[0].push_back(SliceId(id));
+  }
+  EXPECT_GE(planned(), without + 10 * 2 * sizeof(Lsn) * limits::kSliceUpdatesRemembered);
 }
 
 TEST(LayoutTest, TheDigestSeesNamesShapesAndKinds) {

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/data_plan/job_steps.h"
+#include "common/protocol/limits.h"
 
 namespace starling {
 
@@ -12,6 +13,8 @@ namespace {
 // What a partition keeps per open item, apart from one bit per slice: a tree entry for a range of
 // covered items after it, and one for items that only some slices cover.
 constexpr uint64_t kOpenItemBytes = 128;
+// What it keeps per slice: counts and positions, and its last updates.
+constexpr uint64_t kSliceBytes = 256 + limits::kSliceUpdatesRemembered * sizeof(uint64_t);
 // A partition keeps its state twice: as ordered, and as it took effect.
 constexpr uint64_t kStates = 2;
 
@@ -58,7 +61,8 @@ uint64_t PlannedPartitionBytes(const JobSpec& spec, uint64_t samples, const Layo
     bytes += buffers * slice.elements * sizeof(float);
   }
   const uint64_t slices = layout.partitions[partition.value].size();
-  return bytes + kStates * OpenItemsMax(spec, samples) * (kOpenItemBytes + slices / 8);
+  const uint64_t open = OpenItemsMax(spec, samples) * (kOpenItemBytes + slices / 8);
+  return bytes + kStates * (open + slices * kSliceBytes);
 }
 
 uint64_t BspPartitionBytesMore(const JobSpec& spec, const Layout& layout, PartitionId partition) {

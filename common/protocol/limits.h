@@ -56,6 +56,8 @@ static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
 
 // ---- The log ----
 inline constexpr size_t kRecordBytesMax = 128 << 10;  // encoded, without its payload
+// Of each slice; a greater lag is told as this one.
+inline constexpr size_t kSliceUpdatesRemembered = 128;
 
 // ---- Pending requests of a partition ----
 inline constexpr size_t kParkedFramesPerConnectionMax = 4096;  // for a roster, a view or an epoch
@@ -63,7 +65,6 @@ inline constexpr size_t kParkedBytesPerConnectionMax = 64 << 20;
 inline constexpr size_t kParkedBytesPerShardMax = 512 << 20;  // over all partitions and connections
 inline constexpr size_t kJoinedRetriesMax = 64;               // per contribution
 inline constexpr size_t kWaitingClosesPerReplicaMax = 1024;
-inline constexpr size_t kRecentRecordsKept = 256;
 inline constexpr size_t kCoveredRangesReportedMax = 1024;  // per partition; the lowest ones
 inline constexpr uint64_t kReaderFramesQueuedMax = 1024;   // per stream of a reader
 inline constexpr size_t kLagBuckets = 32;

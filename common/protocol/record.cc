@@ -4,7 +4,6 @@
 #include <cmath>
 #include <concepts>
 #include <cstring>
-#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -52,55 +51,45 @@ absl::Status CheckNumber(absl::string_view field, double came, double most) {
   return Refuse(field, range, absl::StrCat(came));
 }
 
-// ---- What several kinds have --------------------------------------------------------------------
-
-absl::Status CheckWork(const WorkRange& work) {
-  STARLING_RETURN_IF_ERROR(CheckRange<int>("work purpose", 1, 2, static_cast<int>(work.purpose)));
-  STARLING_RETURN_IF_ERROR(
-      CheckRange<uint32_t>("work epoch", 0, limits::kEpochsMax - 1, work.epoch));
-  if (!std::has_single_bit(work.count) || work.count > limits::kMicroBatchesMax) {
-    return Refuse("work count", absl::StrCat("a power of two, at most ", limits::kMicroBatchesMax),
-                  absl::StrCat(work.count));
-  }
-  if (work.first % work.count != 0) {
-    return Refuse("work first", absl::StrCat("a multiple of count ", work.count),
-                  absl::StrCat(work.first));
-  }
-  return CheckRange<uint64_t>("work first", 0, limits::kStepsPerEpochMax * limits::kMicroBatchesMax,
-                              work.first);
-}
-
 absl::Status CheckClock(absl::string_view field, Clock clock) {
   return CheckRange<int64_t>(field, 0, limits::kClockMax + 1, clock);
 }
 
-// ---- The fields of each kind, in order, and what they may be -----------------------------------
+// What a kind has beyond the envelope, in order.
+template <typename IO, LikeType<Record> T>
+void KindFields(IO& io, T& r) {
+  switch (r.kind) {
+    case RecordKind::kApply:
+      io(r.slice, r.work, r.samples, r.origin, r.clock, r.scalars.rate, r.scalars.scale,
+         r.scalars.decay, r.scalars.t, r.scalars.lag, r.loss_scale.log2, r.loss_scale.clean,
+         r.elements, r.digest);
+      return;
+    case RecordKind::kClose: return io(r.origin, r.clock, r.flags);
+    case RecordKind::kDecision: return io(r.origin, r.clock, r.scalars.scale);
+    case RecordKind::kRoster: return io(r.roster.number, r.roster.members);
+    case RecordKind::kPolicy: return io(r.policy);
+    case RecordKind::kCut: return io(r.work.epoch);
+  }
+}
 
-constexpr auto kApplyFields = [](auto& io, auto& r) {
-  io(r.slice, r.work, r.samples, r.origin, r.clock, r.scalars.rate, r.scalars.scale,
-     r.scalars.decay, r.scalars.t, r.scalars.lag, r.loss_scale.log2, r.loss_scale.clean, r.elements,
-     r.digest);
-};
+bool MaySkip(RecordKind kind) {
+  return kind == RecordKind::kApply || kind == RecordKind::kDecision;
+}
+
+// ---- What the fields may be, where a partition has nothing to compare them with ----------------
 
 absl::Status CheckApply(const Record& r) {
-  STARLING_RETURN_IF_ERROR(CheckWork(r.work));
-  STARLING_RETURN_IF_ERROR(CheckRange<uint32_t>("samples", 0, limits::kGlobalBatchMax, r.samples));
   STARLING_RETURN_IF_ERROR(CheckClock("clock", r.clock));
   if (!std::isfinite(r.scalars.rate)) return Refuse("rate", "finite", absl::StrCat(r.scalars.rate));
   constexpr double kAny = std::numeric_limits<double>::infinity();
   STARLING_RETURN_IF_ERROR(CheckNumber("scale", r.scalars.scale, kAny));
   STARLING_RETURN_IF_ERROR(CheckNumber("decay", r.scalars.decay, kAny));
-  STARLING_RETURN_IF_ERROR(CheckRange<int64_t>("t", 1, limits::kClockMax, r.scalars.t));
-  if (LossScale scale; !scale.Restore(r.loss_scale)) {
-    return Refuse("loss scale",
-                  absl::StrCat("2^", LossScale::kLeastLog2, " to 2^", LossScale::kMostLog2,
-                               " behind fewer than ", LossScale::kCleanSteps, " clean steps"),
-                  absl::StrCat("2^", r.loss_scale.log2, " behind ", r.loss_scale.clean));
-  }
-  return CheckRange<uint32_t>("elements", 1, limits::kSliceElementsMax, r.elements);
+  if (LossScale scale; scale.Restore(r.loss_scale)) return absl::OkStatus();
+  return Refuse("loss scale",
+                absl::StrCat("2^", LossScale::kLeastLog2, " to 2^", LossScale::kMostLog2,
+                             " behind fewer than ", LossScale::kCleanSteps, " clean steps"),
+                absl::StrCat("2^", r.loss_scale.log2, " behind ", r.loss_scale.clean));
 }
-
-constexpr auto kCloseFields = [](auto& io, auto& r) { io(r.origin, r.clock, r.flags); };
 
 absl::Status CheckClose(const Record& r) {
   constexpr uint16_t kKnown = frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip;
@@ -110,91 +99,44 @@ absl::Status CheckClose(const Record& r) {
   return CheckClock("clock", r.clock);
 }
 
-constexpr auto kDecisionFields = [](auto& io, auto& r) { io(r.origin, r.clock, r.scalars.scale); };
-
 absl::Status CheckDecision(const Record& r) {
   if (!r.skipped && r.origin != Origin()) {
     return Refuse("origin", "0 where the step is not skipped",
                   absl::StrCat(r.origin.replica.value));
   }
-  STARLING_RETURN_IF_ERROR(CheckNumber("scale", r.scalars.scale, 1));
-  return CheckClock("step", r.clock);
+  return CheckNumber("scale", r.scalars.scale, 1);
 }
 
-void WriteRoster(ByteWriter& out, const Record& r) {
-  out(r.roster.number);
-  out.Each(r.roster.members);
-}
-
-absl::Status ReadRoster(ByteReader& in, Record* r) {
-  in(r->roster.number);
-  const auto count = in.Get<uint32_t>();
-  if (!in.ok()) return absl::OkStatus();
-  STARLING_RETURN_IF_ERROR(CheckRange<uint32_t>("members", 0, limits::kWorkersPerJobMax, count));
-  if (in.left() != count * kMemberBytes) {
-    return Refuse("a roster", absl::StrCat(count * kMemberBytes, " bytes for ", count, " members"),
-                  absl::StrCat(in.left()));
-  }
-  ReplicaId before;
-  r->roster.members.resize(count);
-  for (RosterMember& member : r->roster.members) {
-    in(member);
+absl::Status CheckRoster(const Record& r) {
+  const RosterMember* before = nullptr;
+  for (const RosterMember& member : r.roster.members) {
     STARLING_RETURN_IF_ERROR(CheckClock("joined", member.joined));
-    if (&member != r->roster.members.data() && member.replica <= before) {
-      return Refuse("a roster's replica", absl::StrCat("above ", before.value),
+    if (before != nullptr && member.replica <= before->replica) {
+      return Refuse("a roster's replica", absl::StrCat("above ", before->replica.value),
                     absl::StrCat(member.replica.value));
     }
-    before = member.replica;
+    before = &member;
   }
   return absl::OkStatus();
 }
 
-constexpr auto kPolicyFields = [](auto& io, auto& r) { io(r.policy); };
-
 absl::Status CheckPolicy(const Record& r) {
   STARLING_RETURN_IF_ERROR(
       CheckRange<int>("policy kind", 1, 3, static_cast<int>(r.policy.policy.kind)));
-  STARLING_RETURN_IF_ERROR(
-      CheckRange<uint32_t>("staleness", 0, limits::kStalenessMax, r.policy.policy.staleness));
-  return CheckRange<uint64_t>("policy step", 0, limits::kEpochsMax * limits::kStepsPerEpochMax,
-                              r.policy.step);
+  return CheckRange<uint32_t>("staleness", 0, limits::kStalenessMax, r.policy.policy.staleness);
 }
 
-constexpr auto kCutFields = [](auto& io, auto& r) { io(r.work.epoch); };
-
-absl::Status CheckCut(const Record& r) {
-  return CheckRange<uint32_t>("epoch", 0, limits::kEpochsMax - 1, r.work.epoch);
+absl::Status CheckFields(const Record& r) {
+  switch (r.kind) {
+    case RecordKind::kApply: return CheckApply(r);
+    case RecordKind::kClose: return CheckClose(r);
+    case RecordKind::kDecision: return CheckDecision(r);
+    case RecordKind::kRoster: return CheckRoster(r);
+    case RecordKind::kPolicy: return CheckPolicy(r);
+    case RecordKind::kCut: break;
+  }
+  return absl::OkStatus();
 }
-
-template <auto kFields>
-void Write(ByteWriter& out, const Record& r) {
-  kFields(out, r);
-}
-
-// Too few bytes: the length is judged once, by the caller.
-template <auto kFields, auto kCheck>
-absl::Status Read(ByteReader& in, Record* r) {
-  kFields(in, *r);
-  return in.ok() ? kCheck(*r) : absl::OkStatus();
-}
-
-struct Kind {
-  bool may_skip;
-  void (*write)(ByteWriter& out, const Record& record);
-  absl::Status (*read)(ByteReader& in, Record* record);
-};
-
-constexpr Kind kKinds[] = {
-    // by RecordKind, from 1
-    {true, Write<kApplyFields>, Read<kApplyFields, CheckApply>},
-    {false, Write<kCloseFields>, Read<kCloseFields, CheckClose>},
-    {true, Write<kDecisionFields>, Read<kDecisionFields, CheckDecision>},
-    {false, WriteRoster, ReadRoster},
-    {false, Write<kPolicyFields>, Read<kPolicyFields, CheckPolicy>},
-    {false, Write<kCutFields>, Read<kCutFields, CheckCut>},
-};
-
-const Kind& RowOf(RecordKind kind) { return kKinds[static_cast<size_t>(kind) - 1]; }
 
 uint32_t Load32(absl::string_view bytes, size_t at) {
   return ByteReader(bytes.substr(at)).Get<uint32_t>();
@@ -233,12 +175,11 @@ absl::Status CheckEnvelope(absl::string_view bytes) {
 }  // namespace
 
 void EncodeRecord(const Record& record, std::string* out) {
-  const Kind& kind = RowOf(record.kind);
   out->clear();
   out->reserve(kUsualBytes);
   ByteWriter writer(out);
   writer(kRecordMagic, kRecordVersion, record.kind,
-         kind.may_skip && record.skipped ? kSkippedFlag : uint8_t{0},
+         MaySkip(record.kind) && record.skipped ? kSkippedFlag : uint8_t{0},
          uint32_t{0},  // bytes, once they are known
          record.lsn, record.view);
   if (DefenceMasked(Defence::kRecordScalars) || DefenceMasked(Defence::kRecordClock)) {
@@ -246,9 +187,9 @@ void EncodeRecord(const Record& record, std::string* out) {
     if (DefenceMasked(Defence::kRecordScalars)) masked.scalars.rate = 0;
     if (DefenceMasked(Defence::kRecordClock) && (record.flags & frame_flags::kEnter) != 0)
       masked.clock = 0;
-    kind.write(writer, masked);
+    KindFields(writer, masked);
   } else {
-    kind.write(writer, record);
+    KindFields(writer, record);
   }
   const auto bytes = static_cast<uint32_t>(out->size() + kCrcBytes);
   std::memcpy(out->data() + kBytesAt, &bytes, sizeof(bytes));
@@ -259,13 +200,12 @@ absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {
   STARLING_RETURN_IF_ERROR(CheckEnvelope(bytes));
   ByteReader in(bytes.substr(6, bytes.size() - kCrcBytes - 6));
   const auto kind = in.Get<uint8_t>();
-  STARLING_RETURN_IF_ERROR(CheckRange<int>("kind", 1, std::size(kKinds), kind));
+  STARLING_RETURN_IF_ERROR(CheckRange<int>("kind", 1, static_cast<int>(RecordKind::kCut), kind));
   Record record;
   record.kind = static_cast<RecordKind>(kind);
-  const Kind& row = RowOf(record.kind);
   const auto flags = in.Get<uint8_t>();
-  STARLING_RETURN_IF_ERROR(
-      CheckRange<int>(absl::StrCat("flags of kind ", kind), 0, row.may_skip ? 1 : 0, flags));
+  STARLING_RETURN_IF_ERROR(CheckRange<int>(absl::StrCat("flags of kind ", kind), 0,
+                                           MaySkip(record.kind) ? 1 : 0, flags));
   record.skipped = flags == kSkippedFlag;
   in.Get<uint32_t>();  // bytes
   in(record.lsn, record.view);
@@ -273,12 +213,13 @@ absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {
   if (record.view.value == 0) return Refuse("view", "1 or more", "0");
   if (record.kind == RecordKind::kCut) record.work.purpose = WorkPurpose::kTrain;
   const size_t body = in.left();
-  STARLING_RETURN_IF_ERROR(row.read(in, &record));
+  KindFields(in, record);
   if (!in.ok() || in.left() != 0) {
     return Refuse("the fields",
                   absl::StrCat("as long as those of kind ", kind, " in version ", kRecordVersion),
                   absl::StrCat(body, " bytes"));
   }
+  STARLING_RETURN_IF_ERROR(CheckFields(record));
   return record;
 }
 

@@ -1,7 +1,8 @@
 // A record: what happens at one point of a partition's log, and the atomic unit of everything. It
 // has all that a repeater needs (docs/protocol.md, section 11), so a repeater decides nothing.
 //
-// A record has one encoding, on the wire and on a disk. Little-endian, fields one behind the other:
+// A record has one encoding, for whatever keeps or repeats a log. Little-endian, fields one behind
+// the other:
 //   magic u32, version u16, kind u8, flags u8, bytes u32 (all of the encoding), lsn u64, view u64,
 //   the fields of its kind (record.cc), CRC32C of all before as u32
 // The payload of a kApply travels behind its record; `elements` and `digest` say which one.
@@ -68,7 +69,7 @@ void EncodeRecord(const Record& record, std::string* out);
 
 // kInvalidArgument: the bytes are no record that this release writes; says what was expected, what
 // came, and what to do. Allocates in proportion to `bytes`, whatever they say. What a partition
-// must know to judge a record is not checked: PartitionState::Repeat does that.
+// can compare with its own state is not checked: PartitionState::Repeat does that.
 absl::StatusOr<Record> DecodeRecord(absl::string_view bytes);
 
 // The digest of a log that ended with `before`, and goes on with an encoded record.

@@ -219,11 +219,6 @@ Record Changed(Record record, const std::function<void(Record&)>& change) {
 
 TEST(RecordTest, WhatNoPartitionWritesIsRefusedByName) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  const Record many = Changed(Roster(), [](Record& r) {
-    r.roster.members.clear();
-    for (uint32_t i = 0; i <= limits::kWorkersPerJobMax; ++i)
-      r.roster.members.push_back({ReplicaId(i + 1), WorkerId(i + 1), Incarnation(1), 0});
-  });
   const std::vector<Foreign> all = {
       {"magic must be", With(Cut(), 0, uint32_t{0x474C5453})},
       {"version must be 1, not 2", With(Cut(), kVersionAt, uint16_t{2})},
@@ -236,37 +231,23 @@ TEST(RecordTest, WhatNoPartitionWritesIsRefusedByName) {
       {"the fields must be as long as", With(Cut(), kKindAt, uint8_t{1})},
       {"the fields must be as long as", Without(Apply(), 1)},
       {"the fields must be as long as", Without(Close(0), 2)},
-      {"work purpose must be 1 to 2, not 9", With(Apply(), kFieldsAt + 4, uint8_t{9})},
-      {"work epoch must be 0 to",
-       Encoded(Changed(Apply(), [](Record& r) { r.work.epoch = limits::kEpochsMax; }))},
-      {"work count must be a power of two",
-       Encoded(Changed(Apply(), [](Record& r) { r.work.count = 3; }))},
-      {"work count must be a power of two",
-       Encoded(Changed(Apply(), [](Record& r) { r.work.count = 2048; }))},
-      {"work first must be a multiple",
-       Encoded(Changed(Apply(), [](Record& r) { r.work.first = 31; }))},
-      {"samples must be", Encoded(Changed(Apply(), [](Record& r) { r.samples = UINT32_MAX; }))},
       {"clock must be 0 to", Encoded(Changed(Apply(), [](Record& r) { r.clock = -1; }))},
       {"rate must be finite", Encoded(Changed(Apply(), [](Record& r) { r.scalars.rate = kNan; }))},
       {"scale must be finite", Encoded(Changed(Apply(), [](Record& r) { r.scalars.scale = -1; }))},
       {"decay must be finite",
        Encoded(Changed(Apply(), [](Record& r) { r.scalars.decay = INFINITY; }))},
-      {"t must be 1 to", Encoded(Changed(Apply(), [](Record& r) { r.scalars.t = 0; }))},
       {"loss scale must be 2^0 to 2^24",
        Encoded(Changed(Apply(), [](Record& r) { r.loss_scale.log2 = 25; }))},
-      {"elements must be 1 to", Encoded(Changed(Apply(), [](Record& r) { r.elements = 0; }))},
-      {"elements must be 1 to",
-       Encoded(Changed(Apply(), [](Record& r) { r.elements = limits::kSliceElementsMax + 1; }))},
       {"close flags must be none, or one of", Encoded(Close(3))},
       {"close flags must be none, or one of", Encoded(Close(frame_flags::kReader))},
       {"scale must be from 0 to 1, not 2",
        Encoded(Changed(Decision(), [](Record& r) { r.scalars.scale = 2; }))},
       {"origin must be 0 where the step is not skipped",
        Encoded(Changed(Decision(), [](Record& r) { r.origin.replica = ReplicaId(1); }))},
-      {"members must be 0 to 4096, not 4097", Encoded(many)},
       // No memory is taken for members that are not there.
-      {"members must be 0 to 4096", With(Roster(), kFieldsAt + 8, UINT32_MAX)},
-      {"a roster must be 72 bytes for 3 members", With(Roster(), kFieldsAt + 8, uint32_t{3})},
+      {"the fields must be as long as", With(Roster(), kFieldsAt + 8, UINT32_MAX)},
+      {"the fields must be as long as", With(Roster(), kFieldsAt + 8, uint32_t{3})},
+      {"the fields must be as long as", With(Roster(), kFieldsAt + 8, uint32_t{1})},
       {"a roster's replica must be above 1",
        Encoded(Changed(Roster(), [](Record& r) { r.roster.members[1].replica = ReplicaId(1); }))},
       {"joined must be",
@@ -274,9 +255,6 @@ TEST(RecordTest, WhatNoPartitionWritesIsRefusedByName) {
       {"policy kind must be 1 to 3, not 0", With(Policy(), kFieldsAt + 4, uint8_t{0})},
       {"staleness must be",
        Encoded(Changed(Policy(), [](Record& r) { r.policy.policy.staleness = 10'001; }))},
-      {"policy step must be", Encoded(Changed(Policy(), [](Record& r) { r.policy.step = ~0ull; }))},
-      {"epoch must be",
-       Encoded(Changed(Cut(), [](Record& r) { r.work.epoch = limits::kEpochsMax; }))},
   };
   for (const Foreign& foreign : all) {
     const absl::StatusOr<Record> record = DecodeRecord(foreign.bytes);

@@ -10,17 +10,17 @@
 namespace starling::sim {
 namespace {
 
-constexpr uint64_t kCompareStateEvery = 100;  // positions
+constexpr uint64_t kCompareStateEvery = 10;  // positions
 
 bool SameBytes(absl::Span<const float> a, absl::Span<const float> b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
-absl::StatusOr<Record> ThroughBytes(const Record& record) {
+std::string Encoded(const Record& record) {
   std::string bytes;
   EncodeRecord(record, &bytes);
-  return DecodeRecord(bytes);
+  return bytes;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ Repeater::Repeater(World* world, const PartitionConfig& config, const JobTruth& 
 
 void Repeater::OnCarriedOut(const Record& record, Payload payload, const HostedSlice& slice) {
   if (failed_) return;
-  const absl::StatusOr<Record> decoded = ThroughBytes(record);
+  const absl::StatusOr<Record> decoded = DecodeRecord(Encoded(record));
   if (!decoded.ok()) return Violate(decoded.status().message());
   if (decoded->lsn <= carried_out_) return Violate("carries an update out before an earlier one");
   carried_out_ = decoded->lsn;
@@ -54,9 +54,11 @@ void Repeater::OnCarriedOut(const Record& record, Payload payload, const HostedS
 
 void Repeater::OnEffect(const Partition& partition, const Record& record) {
   if (failed_) return;
-  const absl::StatusOr<Record> decoded = ThroughBytes(record);
+  const std::string bytes = Encoded(record);
+  const absl::StatusOr<Record> decoded = DecodeRecord(bytes);
   if (!decoded.ok()) return Violate(decoded.status().message());
-  if (const absl::Status fits = state_.Repeat(*decoded); !fits.ok()) return Violate(fits.message());
+  const absl::Status fits = state_.Repeat(*decoded, LogDigest(state_.digest(), bytes));
+  if (!fits.ok()) return Violate(fits.message());
   if (decoded->kind == RecordKind::kApply && decoded->lsn > carried_out_)
     return Violate("was not carried out before it took effect");
   world_->Count("repeated: positions compared");

@@ -47,6 +47,8 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEven
     watched.view = std::max(watched.view, orders->view);
     watched.truth->OnRoster(partition, orders->roster);
     watched.truth->OnPolicyOrdered(partition, orders->policy);
+    if (orders->next_policy.has_value())
+      watched.truth->OnPolicyOrdered(partition, *orders->next_policy);
   } else if (const auto* frame = std::get_if<FrameReceived>(&event)) {
     if (frame->payload.value != 0) watched.pushes[frame->payload] = frame->header;
   } else if (const auto* measured = std::get_if<Measured>(&event)) {

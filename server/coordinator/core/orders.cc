@@ -165,8 +165,9 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
     if (const std::optional<uint64_t> sealed = SealedSteps(job)) orders.set_keep_version(*sealed);
     return orders;
   }
-  const PolicyRecord* next = job.next_policy();
-  CopyPolicy(next != nullptr && next->has_step() ? *next : job.policy(), orders.mutable_policy());
+  CopyPolicy(job.policy(), orders.mutable_policy());
+  if (const PolicyRecord* next = job.next_policy(); next != nullptr && next->has_step())
+    CopyPolicy(*next, orders.mutable_next_policy());
   const uint32_t epochs = job.epochs();
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
   // Copies stay until they are evaluated, the last one until the job is over.

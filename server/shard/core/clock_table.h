@@ -4,22 +4,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "absl/container/btree_map.h"
+#include "common/base/byte_io.h"
 #include "common/protocol/types.h"
 
 namespace starling {
 
+struct ReplicaClock {
+  RosterMember member;
+  Clock clock = 0;      // units closed
+  bool active = false;  // counts for the minimum; otherwise parked
+};
+
 // Not thread-safe.
 class ClockTable {
  public:
-  struct Replica {
-    RosterMember member;
-    Clock clock = 0;      // units closed
-    bool active = false;  // counts for the minimum; otherwise parked
-  };
+  using Replica = ReplicaClock;
 
   // New members (and new incarnations of old ones) are parked; who is not listed is gone.
   void TakeRoster(const RosterList& roster) {
@@ -56,15 +59,6 @@ class ClockTable {
     Recompute();
   }
 
-  // `replicas` ascending; with none active the minimum and the maximum are as given.
-  void Restore(const std::vector<Replica>& replicas, Clock min, Clock max) {
-    replicas_.clear();
-    for (const Replica& replica : replicas) replicas_.emplace(replica.member.replica, replica);
-    min_ = min;
-    max_ = max;
-    Recompute();
-  }
-
   // All stand at `clock`, and are parked.
   void ParkAll(Clock clock) {
     for (auto& [id, replica] : replicas_) {
@@ -88,6 +82,12 @@ class ClockTable {
     return static_cast<uint64_t>(lead);
   }
   const absl::btree_map<ReplicaId, Replica>& replicas() const { return replicas_; }
+
+  template <typename IO, LikeType<ClockTable> T>
+  friend void Fields(IO& io, T& table) {
+    io(table.min_, table.max_, table.replicas_);
+    if constexpr (!std::is_const_v<T>) table.Recompute();
+  }
 
  private:
   void Recompute() {

@@ -75,9 +75,9 @@ struct OrdersReceived {
   ShardId primary;
   ShardId backup;  // 0: none
   RosterList roster;
-  PolicyAt policy;              // the newest whose step is decided
-  bool policy_in_force = true;  // switch to it: all partitions have applied all before its step
-  uint32_t epoch = 0;           // the open one
+  PolicyAt policy;                      // in force: all partitions have applied all before its step
+  std::optional<PolicyAt> next_policy;  // its step is decided: all before it is to be applied
+  uint32_t epoch = 0;                   // the open one
   // With a policy that is in force: none of its steps is done.
   std::optional<uint64_t> training_end;
   uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
@@ -189,10 +189,6 @@ struct ReportFault {
 using PartitionAction =
     std::variant<Verify, MergeSums, Measure, ReportNorm, Replicate, ApplyNow, SwitchPolicy,
                  CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
-
-// One line each, for logs and golden files.
-std::string ToString(const PartitionEvent& event);
-std::string ToString(const PartitionAction& action);
 
 }  // namespace starling
 

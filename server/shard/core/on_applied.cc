@@ -10,17 +10,20 @@
 namespace starling {
 
 // A partition's own record fits its own state: anything else is a bug, and must not spread.
-void Partition::MustRepeat(const Record& record, PartitionState& state) {
-  const absl::Status fits = state.Repeat(record);
+void Partition::MustRepeat(const Record& record, uint64_t digest, PartitionState& state) {
+  const absl::Status fits = state.Repeat(record, digest);
   STARLING_CHECK(fits.ok(), std::string(fits.message()).c_str());
 }
 
 void Partition::Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions) {
   record.lsn = Lsn(ordered_.lsn().value + 1);
   record.view = view_;
-  MustRepeat(record, ordered_);
+  EncodeRecord(record, &encoded_);
+  const uint64_t digest = LogDigest(ordered_.digest(), encoded_);
+  MustRepeat(record, digest, ordered_);
   NoteOrdered(record);
-  const PartitionLog::Entry& entry = log_.Append(std::move(record), payload, std::move(waiters));
+  const PartitionLog::Entry& entry =
+      log_.Append({std::move(record), digest, payload, std::move(waiters)});
   if (backup_.value == 0) {
     log_.CommitUpTo(log_.ordered());
   } else {
@@ -59,7 +62,7 @@ void Partition::Advance(PartitionActions& actions) {
 
 void Partition::TakeEffect(PartitionLog::Entry entry, PartitionActions& actions) {
   const std::optional<uint32_t> copy_before = applied_.copy();
-  MustRepeat(entry.record, applied_);
+  MustRepeat(entry.record, entry.digest, applied_);
   if (effect_observer_) effect_observer_(entry.record);
   switch (entry.record.kind) {
     case RecordKind::kApply: FinishApply(entry, actions); break;
@@ -113,7 +116,7 @@ void Partition::FinishApply(PartitionLog::Entry& entry, PartitionActions& action
   for (const Waiter& waiter : entry.waiters)
     Ack(waiter, Answer::kCounted, record.lsn, waiter.request.clock, actions);
   actions.push_back(Release{entry.payload});
-  if (next_policy_.has_value()) recheck_policy_ = true;
+  recheck_policy_ = true;
   if (applied_.bsp()) TryPullsOf(record.slice, actions);
 }
 

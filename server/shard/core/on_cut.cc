@@ -9,7 +9,7 @@ namespace starling {
 
 void Partition::TryCut(PartitionActions& actions) {
   const uint32_t epoch = ordered_.cut_epochs();
-  if (epoch >= config_.Epochs() || epoch > open_epoch_ || view_.value == 0) return;
+  if (epoch >= config_.Epochs() || epoch > open_epoch_ || !IsPrimary()) return;
   if (!ordered_.Complete(epoch)) return;
   // While the last copy is evaluated, its memory is in use: orders will say when it is not.
   const std::optional<uint32_t> copy = ordered_.copy();

@@ -135,10 +135,7 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
                                                    " decides nothing here (yet): try again"));
   }
   if (h.key.run != config_.run) return refuse(Answer::kStaleRun, "this is another run");
-  if (h.view != view_ || primary_ != config_.self) {
-    return refuse(Answer::kStaleView, absl::StrCat("view ", h.view.value, "; here is ", view_.value,
-                                                   " on shard ", primary_.value));
-  }
+  if (h.view != view_ || !IsPrimary()) return refuse(Answer::kStaleView, StaleViewText(h));
   if (log_stopped_) return refuse(Answer::kNonFinite, fault_);
   if (h.clock >= static_cast<Clock>(config_.steps)) {
     return refuse(Answer::kBadFrame,

@@ -137,6 +137,11 @@ Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
   return {};
 }
 
+std::string Partition::StaleViewText(const FrameHeader& h) const {
+  return absl::StrCat("view ", h.view.value, "; partition ", config_.partition.value,
+                      " is in view ", view_.value, " on shard ", primary_.value);
+}
+
 Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
   if (view_.value == 0) {
     return {Verdict::kRefuse, Answer::kNotHosted,
@@ -148,11 +153,8 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
                          config_.run.job.value, ".", config_.run.era)};
   }
   if (!DefenceMasked(Defence::kViewFence)) {
-    if (h.view < view_ || primary_ != config_.self) {
-      return {Verdict::kRefuse, Answer::kStaleView,
-              absl::StrCat("view ", h.view.value, "; partition ", config_.partition.value,
-                           " is in view ", view_.value, " on shard ", primary_.value)};
-    }
+    if (h.view < view_ || !IsPrimary())
+      return {Verdict::kRefuse, Answer::kStaleView, StaleViewText(h)};
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
   }
   if (IsReaderPull(h) || ordered_.clocks().IsMember(h.origin) ||
@@ -216,9 +218,9 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
                 ", policy ", parked.frame.header.policy.value, ", epoch ",
                 parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ",
                 applied_.roster().value, ", ", applied_.policy().number.value, ", ", open_epoch_,
-                next_policy_.has_value() ? absl::StrCat(", and policy ", next_policy_->number.value,
-                                                        " begins at step ", next_policy_->step)
-                                         : "",
+                policies_.empty() ? ""
+                                  : absl::StrCat(", and policy ", policies_.front().number.value,
+                                                 " begins at step ", policies_.front().step),
                 ": try again")},
            actions);
     return true;

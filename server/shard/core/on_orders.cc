@@ -14,7 +14,7 @@ void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions
   if (orders.view > view_) TakeView(orders, actions);
   if (primary_ != config_.self) return;  // somebody else decides
   if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster, actions);
-  TakePolicy(orders, actions);
+  TakePolicies(orders, actions);
   TakeEpoch(orders);
 }
 
@@ -54,7 +54,8 @@ void Partition::StepDown(const std::string& text, PartitionActions& actions) {
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
     refuse({waiter}, BufferId());
   ordered_ = applied_;
-  for (const PartitionLog::Entry& entry : log_.pending()) MustRepeat(entry.record, ordered_);
+  for (const PartitionLog::Entry& entry : log_.pending())
+    MustRepeat(entry.record, entry.digest, ordered_);
   if (decider_.has_value()) decider_->BeginAt(ordered_.next_decision());
 }
 

@@ -1,7 +1,8 @@
 // The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all
 // before the step says so, and goes on under the policy before: the same work may have to be done
 // again for another partition, and needs these values as they are. When all have said so, the
-// policy is in force, and requests of the one before change nothing any more.
+// policy is in force, and requests of the one before change nothing any more. One that came into
+// force unseen is followed all the same, ahead of the next.
 #include <algorithm>
 #include <utility>
 
@@ -11,17 +12,18 @@
 
 namespace starling {
 
-void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actions) {
-  const PolicyAt& policy = orders.policy;
-  if (next_policy_.has_value() && policy.number == next_policy_->number && orders.policy_in_force) {
-    next_in_force_ = recheck_policy_ = true;
-    return;
-  }
-  const PolicyNumber newest =
-      next_policy_.has_value() ? next_policy_->number : applied_.policy().number;
-  if (policy.number <= newest || !fault_.empty()) return;
+void Partition::TakePolicies(const OrdersReceived& orders, PartitionActions& actions) {
+  in_force_ = std::max(in_force_, orders.policy.number);
+  TakePolicy(orders.policy, actions);
+  if (orders.next_policy.has_value()) TakePolicy(*orders.next_policy, actions);
+  recheck_policy_ = true;
+}
+
+void Partition::TakePolicy(const PolicyAt& policy, PartitionActions& actions) {
+  const PolicyAt& newest = policies_.empty() ? applied_.policy() : policies_.back();
+  if (policy.number <= newest.number || !fault_.empty()) return;
   // The coordinator has seen what was begun here; no member begins anything beyond.
-  const uint64_t least = std::max(applied_.policy().step, begun_steps_);
+  const uint64_t least = std::max(newest.step, begun_steps_);
   if ((policy.step < least || policy.step > config_.steps) &&
       !DefenceMasked(Defence::kPolicyHold)) {
     fault_ = absl::StrCat("policy ", policy.number.value, " was ordered to take effect at step ",
@@ -29,31 +31,29 @@ void Partition::TakePolicy(const OrdersReceived& orders, PartitionActions& actio
     actions.push_back(ReportFault{fault_, Origin()});
     return;
   }
-  next_policy_ = policy;
-  next_in_force_ = orders.policy_in_force;
-  recheck_policy_ = true;
+  policies_.push_back(policy);
 }
 
 bool Partition::IsDrained(uint64_t step) const {
   if (DefenceMasked(Defence::kPolicyDrain)) return true;
-  if (!in_flight_.empty()) return false;
-  return updated_slices_ == 0 || applied_.CoveredSteps() >= step;
+  return in_flight_.empty() && applied_.CoveredSteps() >= step;
 }
 
 void Partition::TryPolicy(PartitionActions& actions) {
-  if (!next_policy_.has_value() || !IsDrained(next_policy_->step)) return;
-  if (drained_for_ != next_policy_->number) ++counters_.drains;
-  drained_for_ = next_policy_->number;
-  if (!next_in_force_ || ordered_.policy().number >= next_policy_->number) return;
+  if (policies_.empty() || !IsPrimary() || !IsDrained(policies_.front().step)) return;
+  const PolicyAt& next = policies_.front();
+  if (drained_for_ != next.number) ++counters_.drains;
+  drained_for_ = next.number;
+  if (next.number > in_force_ || ordered_.policy().number >= next.number) return;
   Record record;
   record.kind = RecordKind::kPolicy;
-  record.policy = *next_policy_;
+  record.policy = next;
   Order(std::move(record), BufferId(), {}, actions);
 }
 
 void Partition::FinishPolicy(PartitionActions& actions) {
   const PolicyAt& policy = applied_.policy();
-  if (next_policy_.has_value() && next_policy_->number <= policy.number) next_policy_.reset();
+  while (!policies_.empty() && policies_.front().number <= policy.number) policies_.pop_front();
   actions.push_back(SwitchPolicy{policy.number, applied_.bsp(), policy.step});
   for (const auto& [replica, queue] : closes_) {
     for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter, actions);
@@ -61,7 +61,7 @@ void Partition::FinishPolicy(PartitionActions& actions) {
   closes_.clear();
   ErasePulls([](const WaitingPull& pull) { return IsTrainingRequest(pull.request); });
   ++counters_.policies;
-  recheck_parked_ = true;
+  recheck_parked_ = recheck_policy_ = true;
 }
 
 // Readers and evaluation are of no policy.

@@ -72,8 +72,8 @@ bool Partition::EpochMustWait(uint32_t epoch) const {
 // Nothing of the step at which the next policy begins, or beyond, is taken under the one before:
 // who pushes it has not held, and hears so when the policy is in force.
 bool Partition::PolicyMustEnd(const WorkRange& work) const {
-  return next_policy_.has_value() && !DefenceMasked(Defence::kPolicyHold) &&
-         static_cast<uint64_t>(config_.JobStep(work)) >= next_policy_->step;
+  return !policies_.empty() && !DefenceMasked(Defence::kPolicyHold) &&
+         static_cast<uint64_t>(config_.JobStep(work)) >= policies_.front().step;
 }
 
 // Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.

@@ -10,7 +10,7 @@
 namespace starling {
 
 void Partition::OnVerified(const Verified& verified, PartitionActions& actions) {
-  if (next_policy_.has_value()) recheck_policy_ = true;
+  recheck_policy_ = true;
   const auto it = in_flight_.find(verified.payload);
   if (it == in_flight_.end()) return;
   const FrameHeader& header = it->second.header;
@@ -28,9 +28,8 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
     actions.push_back(ReportFault{fault_, header.origin});
   }
   if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
-  if (primary_ != config_.self && !DefenceMasked(Defence::kViewFence)) {
-    return RefuseInFlight(verified.payload, Answer::kStaleView,
-                          absl::StrCat("view ", view_.value, " is elsewhere"), actions);
+  if ((header.view != view_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
+    return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header), actions);
   }
   if (ordered_.bsp()) return AddToTree(verified.payload, actions);
   OrderContribution(verified.payload, actions);

@@ -6,6 +6,16 @@
 #include "absl/strings/str_cat.h"
 
 namespace starling {
+namespace {
+
+PolicyAt ToPolicyAt(const PolicyRecord& record) {
+  ConsistencyPolicy policy{PolicyKind::kBsp, record.policy().staleness()};
+  if (record.policy().kind() == Policy::SSP) policy.kind = PolicyKind::kSsp;
+  if (record.policy().kind() == Policy::ASYNC) policy.kind = PolicyKind::kAsync;
+  return {PolicyNumber(static_cast<uint32_t>(record.number())), policy, record.step()};
+}
+
+}  // namespace
 
 absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                  const PartitionOrders& partition,
@@ -32,16 +42,8 @@ absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                    " has replica ", twice->replica.value,
                                                    " twice: its coordinator is damaged"));
   }
-  ConsistencyPolicy& policy = orders.policy.policy;
-  switch (job.policy().policy().kind()) {
-    case Policy::SSP: policy.kind = PolicyKind::kSsp; break;
-    case Policy::ASYNC: policy.kind = PolicyKind::kAsync; break;
-    default: policy.kind = PolicyKind::kBsp; break;
-  }
-  policy.staleness = job.policy().policy().staleness();
-  orders.policy.number = PolicyNumber(static_cast<uint32_t>(job.policy().number()));
-  orders.policy.step = job.policy().step();
-  orders.policy_in_force = job.policy().in_force();
+  orders.policy = ToPolicyAt(job.policy());
+  if (job.has_next_policy()) orders.next_policy = ToPolicyAt(job.next_policy());
   orders.epoch = job.epoch();
   orders.discard_cuts_before = job.discard_cuts_before();
   if (job.has_training_end()) orders.training_end = job.training_end();

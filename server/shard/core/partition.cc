@@ -15,7 +15,6 @@ Partition::Partition(PartitionConfig config)
     : config_(std::move(config)), applied_(&config_), ordered_(applied_) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
-    updated_slices_ += info.updated ? 1 : 0;
     decided_slices_ += info.decided ? 1 : 0;
   }
   if (config_.Decides()) decider_.emplace(config_.reporters);
@@ -125,7 +124,7 @@ PartitionStatus Partition::Status() const {
   status.set_state_digest(applied_.digest());
   status.set_epoch(open_epoch_);
   status.set_cut_epochs(applied_.cut_epochs());
-  if (applied_.cut_epochs() > open_epoch_ || updated_slices_ == 0) {
+  if (applied_.cut_epochs() > open_epoch_) {
     status.set_covered_floor(config_.StepsIn(open_epoch_));
   } else if (const Coverage* covered = applied_.CoverageOf(open_epoch_); covered != nullptr) {
     status.set_covered_floor(covered->floor());
@@ -145,7 +144,7 @@ PartitionStatus Partition::Status() const {
   uint64_t elements = 0;
   for (const auto& [id, slice] : slices_) elements += slice.info.elements;
   status.set_value_bytes(elements * sizeof(float));
-  if (applied_.bsp() && updated_slices_ > 0) status.set_sealed_steps(applied_.LeastUpdates());
+  if (applied_.bsp() && applied_.updates_any()) status.set_sealed_steps(applied_.LeastUpdates());
   status.set_policy(std::max(applied_.policy().number, drained_for_).value);
   status.set_begun_steps(begun_steps_);
   status.set_recent_lag(applied_.recent_lag());

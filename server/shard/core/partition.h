@@ -162,6 +162,7 @@ class Partition {
   Verdict CheckForm(const FrameHeader& header) const;
   Verdict CheckClose(const FrameHeader& header) const;
   Verdict CheckWork(const FrameHeader& header) const;
+  std::string StaleViewText(const FrameHeader& header) const;
   Verdict CheckFences(const FrameHeader& header) const;
   void Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
   void Unpark(PartitionActions& actions);
@@ -210,7 +211,7 @@ class Partition {
   int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc
-  static void MustRepeat(const Record& record, PartitionState& state);
+  static void MustRepeat(const Record& record, uint64_t digest, PartitionState& state);
   void Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions);
   void NoteOrdered(const Record& record);
   void Advance(PartitionActions& actions);
@@ -256,7 +257,8 @@ class Partition {
   void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
 
   // on_policy.cc
-  void TakePolicy(const OrdersReceived& orders, PartitionActions& actions);
+  void TakePolicies(const OrdersReceived& orders, PartitionActions& actions);
+  void TakePolicy(const PolicyAt& policy, PartitionActions& actions);
   void TryPolicy(PartitionActions& actions);
   void FinishPolicy(PartitionActions& actions);
   bool IsDrained(uint64_t step) const;
@@ -273,6 +275,7 @@ class Partition {
   void FinishCut(std::optional<uint32_t> copy_before, PartitionActions& actions);
 
   // partition.cc
+  bool IsPrimary() const { return view_.value != 0 && primary_ == config_.self; }
   void Settle(absl::Time now, PartitionActions& actions);
   SliceWork* FindSlice(SliceId id);
   const SliceWork* FindSlice(SliceId id) const;
@@ -285,7 +288,6 @@ class Partition {
   void Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions);
 
   const PartitionConfig config_;
-  uint32_t updated_slices_ = 0;
   uint32_t decided_slices_ = 0;
   std::function<void(const Record&)> effect_observer_;  // empty: none
 
@@ -294,15 +296,16 @@ class Partition {
   ViewNumber view_;
   ShardId primary_;
   ShardId backup_;
-  std::optional<PolicyAt> next_policy_;  // followed once it is in force
-  bool next_in_force_ = false;
-  PolicyNumber drained_for_;  // all before its step is applied
+  std::deque<PolicyAt> policies_;  // not followed yet, ascending
+  PolicyNumber in_force_;          // those up to here may be
+  PolicyNumber drained_for_;       // all before its step is applied
   uint32_t open_epoch_ = 0;
   uint32_t discard_cuts_before_ = 0;
 
   PartitionLog log_;
   PartitionState applied_;
   PartitionState ordered_;
+  std::string encoded_;  // the record that is being ordered; its memory is used again
   // The newest of each member.
   absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;
   absl::btree_map<SliceId, SliceWork> slices_;

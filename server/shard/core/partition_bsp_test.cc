@@ -394,7 +394,7 @@ TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
   a.Mark(1, frame_flags::kPark);
   b.Mark(2, frame_flags::kPark);
   EXPECT_NE(a.partition().applied().digest(), b.partition().applied().digest());
-  EXPECT_EQ(a.partition().log().recent().back().lsn, Lsn(5));
+  EXPECT_EQ(a.records().back().lsn, Lsn(5));
 }
 
 }  // namespace

@@ -252,8 +252,8 @@ c12 r0.0 report of p2 step 0 norm2 9
 c12 r0.0 report of p2 step 0 norm2 9
   c12 decision for p2 step 0 scale 0.2
 )");
-  EXPECT_EQ(t.partition().log().recent().back().kind, RecordKind::kDecision);
-  EXPECT_EQ(t.partition().log().recent().back().clock, 0);
+  EXPECT_EQ(t.records().back().kind, RecordKind::kDecision);
+  EXPECT_EQ(t.records().back().clock, 0);
 }
 
 TEST(PartitionDecisionTest, WhatTheJobHasNotIsNeitherReportedNorDecided) {
@@ -323,7 +323,7 @@ TEST(PartitionDecisionTest, AReportIsFenced) {
 c11 r0.0 report of p1 step 0 norm2 9
   c11 error #1 not-hosted clock 0 lsn 0: partition 0 decides nothing here (yet): try again
 c11 r0.0 report of p1 step 0 norm2 9
-  c11 error #3 stale-view clock 0 lsn 0: view 2; here is 1 on shard 1
+  c11 error #3 stale-view clock 0 lsn 0: view 2; partition 0 is in view 1 on shard 1
 c11 r0.0 report of p1 step 0 norm2 9
   c11 error #4 stale-run clock 0 lsn 0: this is another run
 )");

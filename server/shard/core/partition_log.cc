@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "common/defences.h"
-#include "common/protocol/limits.h"
 
 namespace starling {
 
-PartitionLog::Entry& PartitionLog::Append(Record record, BufferId payload, Waiters waiters) {
-  ordered_ = record.lsn;
-  return pending_.emplace_back(Entry{std::move(record), payload, std::move(waiters), false});
+const PartitionLog::Entry& PartitionLog::Append(Entry entry) {
+  ordered_ = entry.record.lsn;
+  return pending_.emplace_back(std::move(entry));
 }
 
 void PartitionLog::CommitUpTo(Lsn lsn) {
@@ -43,8 +42,6 @@ std::optional<PartitionLog::Entry> PartitionLog::TakeDone() {
   Entry entry = std::move(pending_.front());
   pending_.pop_front();
   applied_ = entry.record.lsn;
-  recent_.push_back(entry.record);
-  if (recent_.size() > limits::kRecentRecordsKept) recent_.pop_front();
   return entry;
 }
 

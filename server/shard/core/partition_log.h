@@ -1,5 +1,4 @@
-// The records of a partition that have not taken effect, each with its waiters, and the last ones
-// that have. A record is ordered, then committed (the backup has it, or there is none), then
+// The records of a partition that have not taken effect, each with its waiters. A record is ordered, then committed (the backup has it, or there is none), then
 // carried out, and takes effect when all before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
@@ -27,13 +26,14 @@ class PartitionLog {
 
   struct Entry {
     Record record;
-    BufferId payload;  // kApply only
+    uint64_t digest = 0;  // of the log with it
+    BufferId payload;     // kApply only
     Waiters waiters;
     bool done = false;  // carried out
   };
 
-  // The record has the next position. The entry is valid until the next call.
-  Entry& Append(Record record, BufferId payload, Waiters waiters);
+  // The record has the next position. What is returned is valid until the next call.
+  const Entry& Append(Entry entry);
 
   void CommitUpTo(Lsn lsn);
 
@@ -56,13 +56,10 @@ class PartitionLog {
 
   Lsn ordered() const { return ordered_; }
   Lsn applied() const { return applied_; }  // all records up to here took effect
-  // The last ones that took effect, ascending.
-  const std::deque<Record>& recent() const { return recent_; }
   std::deque<Entry>& pending() { return pending_; }
 
  private:
   std::deque<Entry> pending_;  // positions (applied_, ordered_], without holes
-  std::deque<Record> recent_;
   Lsn ordered_;
   Lsn committed_;
   Lsn handed_out_;

@@ -20,8 +20,8 @@ void Change(Transcript& t, uint32_t number, ConsistencyPolicy policy, uint64_t s
   OrdersReceived orders = t.Base();
   orders.roster.number = RosterNumber(1);
   for (uint32_t r = 1; r <= members; ++r) orders.roster.members.push_back(Transcript::Member(r));
-  orders.policy = {PolicyNumber(number), policy, step};
-  orders.policy_in_force = in_force;
+  const PolicyAt at{PolicyNumber(number), policy, step};
+  in_force ? void(orders.policy = at) : void(orders.next_policy = at);
   t.Step(orders);
 }
 
@@ -47,7 +47,7 @@ TEST(PartitionPolicyTest, SaysWhenAllBeforeTheStepIsAppliedAndSwitchesWhenItIsIn
   EXPECT_THAT(t.Text(), HasSubstr("value #"));
   Change(t, 1, kSsp, 2);
   EXPECT_THAT(t.Text(), HasSubstr("  switch to policy 1: one version, newest 2\n"));
-  EXPECT_EQ(t.partition().log().recent().back().kind, RecordKind::kPolicy);
+  EXPECT_EQ(t.records().back().kind, RecordKind::kPolicy);
   // Everybody stands at the policy's clock, and enters there.
   EXPECT_EQ(t.partition().applied().clocks().min(), 2);
   EXPECT_FALSE(t.partition().applied().clocks().any_active());
@@ -158,6 +158,62 @@ TEST(PartitionPolicyTest, OldOrdersChangeNothingAndTwoSwitchesFollowEachOther) {
   Change(t, 1, kAsync, 0);
   EXPECT_EQ(t.partition().Status().policy(), 2u);
   EXPECT_EQ(t.partition().counters().policies, 2u);
+}
+
+// Orders are the newest ones: what lies between may never be seen.
+TEST(PartitionPolicyTest, APolicyThatCameIntoForceUnseenIsFollowedBeforeTheNext) {
+  Transcript t({.policy = kSsp});
+  t.Begin(1);
+  WholeStep(t, 1, 0);
+  Change(t, 1, kAsync, 1, 1, /*in_force=*/false);
+  OrdersReceived orders = t.Base();
+  orders.roster = {RosterNumber(1), {Transcript::Member(1)}};
+  orders.policy = {PolicyNumber(1), kAsync, 1};
+  orders.next_policy = {PolicyNumber(2), kBsp, 2};
+  t.Step(orders);
+  EXPECT_EQ(t.partition().applied().policy().number, PolicyNumber(1));
+  EXPECT_EQ(t.partition().Status().policy(), 1u);
+  t.set_policy(1);
+  t.Mark(1, frame_flags::kEnter);
+  WholeStep(t, 1, 1);
+  EXPECT_EQ(t.partition().Status().policy(), 2u);
+  Change(t, 2, kBsp, 2, 1);
+  EXPECT_EQ(t.partition().counters().policies, 2u);
+}
+
+// A policy that is ordered and not committed is not replaced by the one behind it.
+TEST(PartitionPolicyTest, AnOrderedPolicyTakesEffectAheadOfTheNext) {
+  Transcript t({.policy = kSsp});
+  OrdersReceived orders = t.Base();
+  orders.backup = ShardId(2);
+  orders.roster = {RosterNumber(1), {Transcript::Member(1)}};
+  orders.policy = {PolicyNumber(1), kAsync, 0};
+  t.Step(orders);
+  orders.next_policy = {PolicyNumber(2), kBsp, 0};
+  t.Step(orders);
+  EXPECT_EQ(t.partition().counters().policies, 0u);
+  t.Step(BackupHas{t.partition().log().ordered()});
+  EXPECT_EQ(t.partition().applied().policy().number, PolicyNumber(1));
+  EXPECT_EQ(t.partition().Status().policy(), 2u);
+  orders.policy = *std::exchange(orders.next_policy, std::nullopt);
+  t.Step(orders);
+  t.Step(BackupHas{t.partition().log().ordered()});
+  EXPECT_EQ(t.partition().counters().policies, 2u);
+}
+
+TEST(PartitionPolicyTest, OnlyAPrimaryOrdersThePolicy) {
+  Transcript t({.policy = kSsp});
+  t.Begin(1);
+  t.Verify(t.Push(1, 0, 0, 0, 4));
+  Change(t, 1, kAsync, 1, 1);  // once the step is applied
+  OrdersReceived elsewhere = t.Base();
+  elsewhere.view = ViewNumber(2);
+  elsewhere.primary = ShardId(2);
+  t.Step(elsewhere);
+  const Lsn last = t.partition().log().ordered();
+  t.Apply(last.value);
+  EXPECT_EQ(t.partition().log().applied(), last);
+  EXPECT_EQ(t.partition().log().ordered(), last);
 }
 
 TEST(PartitionPolicyTest, ReadersAndEvaluationAreOfNoPolicy) {

@@ -54,6 +54,19 @@ c1 r1.1 push s0 0:[0,4) b4
   EXPECT_EQ(t.partition().log().applied(), Lsn(2));  // the roster and the entering
 }
 
+TEST(PartitionRefusalsTest, WhatIsVerifiedInALaterViewChangesNothing) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  t.Quietly([&] { t.Step(orders); });
+  t.Text();
+  t.Verify(push);
+  EXPECT_THAT(t.Text(), HasSubstr("stale-view clock 0 lsn 0: view 1; partition 0 is in view 2"));
+}
+
 TEST(PartitionRefusalsTest, AnOlderCoordinatorIsIgnored) {
   Transcript t(Ssp(0));
   t.Orders(1, {Member(1, 1, 0)}, 0, /*generation=*/5);

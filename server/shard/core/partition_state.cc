@@ -1,19 +1,22 @@
 #include "server/shard/core/partition_state.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "common/base/status_macros.h"
 #include "common/placement/layout.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/limits.h"
 
 namespace starling {
 namespace {
 
 template <typename T>
-void Remember(std::deque<T>& last, T value, size_t most) {
+void Remember(std::vector<T>& last, T value, size_t most) {
+  last.reserve(most);
+  if (last.size() == most) last.erase(last.begin());
   last.push_back(value);
-  if (last.size() > most) last.pop_front();
 }
 
 }  // namespace
@@ -27,13 +30,11 @@ PartitionState::PartitionState(const PartitionConfig* config) : config_(config) 
   OpenCoverage(0);
 }
 
-absl::Status PartitionState::Repeat(const Record& record) {
+absl::Status PartitionState::Repeat(const Record& record, uint64_t digest) {
   STARLING_RETURN_IF_ERROR(Check(record));
   lsn_ = record.lsn;
   view_ = record.view;
-  std::string encoded;
-  EncodeRecord(record, &encoded);
-  digest_ = LogDigest(digest_, encoded);
+  digest_ = digest;
   switch (record.kind) {
     case RecordKind::kApply: Apply(record); break;
     case RecordKind::kClose: Close(record); break;
@@ -56,7 +57,7 @@ void PartitionState::Apply(const Record& record) {
   state.skipped += record.skipped ? 1 : 0;
   state.version_lsn[state.updates % 2] = record.lsn;
   if (!bsp()) {
-    Remember(state.recent, record.lsn, kUpdatesRemembered);
+    Remember(state.recent, record.lsn, limits::kSliceUpdatesRemembered);
     Remember(lags_, record.scalars.lag, kLagsRemembered);
   }
   if (config_->KeepsLossScale() && record.slice == kLossScaleSlice) {
@@ -69,11 +70,17 @@ void PartitionState::Apply(const Record& record) {
 void PartitionState::MarkCovered(const IndexedSlice& slice, uint32_t epoch, uint64_t item) {
   if (CoversItem(slice, epoch, item)) return;  // counted twice: a defence is masked
   const auto partly = partly_covered_.try_emplace({epoch, item}).first;
-  partly->second.slices.resize((updated_slices_ + 63) / 64);
-  partly->second.slices[slice.index / 64] |= uint64_t{1} << (slice.index % 64);
-  if (++partly->second.count < updated_slices_) return;
+  partly->second.resize(SliceWords());
+  partly->second[slice.index / 64] |= uint64_t{1} << (slice.index % 64);
+  if (CountOf(partly->second) < updated_slices_) return;
   partly_covered_.erase(partly);
   all_covered_.try_emplace(epoch, config_->StepsIn(epoch)).first->second.Mark(item);
+}
+
+uint32_t PartitionState::CountOf(const SliceBits& slices) {
+  uint32_t count = 0;
+  for (const uint64_t word : slices) count += static_cast<uint32_t>(std::popcount(word));
+  return count;
 }
 
 void PartitionState::Close(const Record& record) {
@@ -120,7 +127,8 @@ void PartitionState::Cut(const Record& record) {
 void PartitionState::OpenCoverage(uint32_t epoch) {
   absl::erase_if(all_covered_, [epoch](const auto& coverage) { return coverage.first < epoch; });
   absl::erase_if(partly_covered_, [epoch](const auto& item) { return item.first.first < epoch; });
-  all_covered_.try_emplace(epoch, config_->StepsIn(epoch));
+  Coverage& all = all_covered_.try_emplace(epoch, config_->StepsIn(epoch)).first->second;
+  if (updated_slices_ == 0) all.MarkRange(0, all.items());
   for (auto& [id, slice] : slices_) slice.state.updates_in_epoch = 0;
 }
 
@@ -139,7 +147,7 @@ uint64_t PartitionState::LeastUpdates() const {
 
 // The updates behind `base` are a suffix of those remembered.
 uint64_t PartitionState::LagOf(SliceId id, Lsn base) const {
-  const std::deque<Lsn>& recent = slice(id).recent;
+  const std::vector<Lsn>& recent = slice(id).recent;
   const auto first_after = std::upper_bound(recent.begin(), recent.end(), base);
   return static_cast<uint64_t>(recent.end() - first_after);
 }
@@ -153,17 +161,16 @@ bool PartitionState::CoversItem(const IndexedSlice& slice, uint32_t epoch, uint6
   if (all != nullptr && all->Has(item)) return true;
   const auto partly = partly_covered_.find({epoch, item});
   return partly != partly_covered_.end() &&
-         (partly->second.slices[slice.index / 64] >> (slice.index % 64) & 1) != 0;
+         (partly->second[slice.index / 64] >> (slice.index % 64) & 1) != 0;
 }
 
 bool PartitionState::AllCover(uint32_t epoch, uint64_t item) const {
-  if (epoch < cut_epochs_ || updated_slices_ == 0) return true;
+  if (epoch < cut_epochs_) return true;
   const Coverage* all = CoverageOf(epoch);
   return all != nullptr && all->Has(item);
 }
 
 bool PartitionState::Complete(uint32_t epoch) const {
-  if (updated_slices_ == 0) return true;
   const Coverage* all = CoverageOf(epoch);
   return all != nullptr && all->complete();
 }

@@ -3,17 +3,17 @@
 // only repeated, so the same records make the same state, and Write gives the same bytes.
 //
 //   PartitionState state(&config);
-//   absl::Status fits = state.Repeat(record);  // position state.lsn() + 1
+//   absl::Status fits = state.Repeat(record, LogDigest(state.digest(), bytes));  // the next one
 //   std::string bytes = state.Write();         // and elsewhere: other.Read(bytes)
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_STATE_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_STATE_H_
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
@@ -24,17 +24,20 @@
 #include "common/protocol/types.h"
 #include "server/shard/core/clock_table.h"
 #include "server/shard/core/partition_config.h"
-#include "server/shard/core/step_decider.h"
 
 namespace starling {
-
-class ByteReader;
 
 inline constexpr uint32_t kPartitionStateMagic = 0x504C5453;  // "STLP"
 inline constexpr uint16_t kPartitionStateVersion = 1;
 
 inline constexpr size_t kLagsRemembered = 64;
-inline constexpr size_t kUpdatesRemembered = 128;  // of a slice; a greater lag is told as this one
+
+struct StepDecision {
+  Clock step = 0;   // of the job
+  float scale = 1;  // in [0, 1]; of every gradient of the step
+  // The step changes nothing, since a gradient of this one overflowed.
+  std::optional<Origin> skipped = std::nullopt;
+};
 
 // What is known of a slice that is updated; of a frozen one all is 0.
 struct SliceState {
@@ -42,7 +45,7 @@ struct SliceState {
   uint64_t updates_in_epoch = 0;   // the open one
   uint64_t skipped = 0;            // of `updates`
   std::array<Lsn, 2> version_lsn;  // BSP: of the update that made version v, at v % 2
-  std::deque<Lsn> recent;          // SSP, async: of the last updates, to tell a contribution's lag
+  std::vector<Lsn> recent;         // SSP, async: of the last updates, to tell a contribution's lag
   friend bool operator==(const SliceState&, const SliceState&) = default;
 };
 
@@ -54,8 +57,9 @@ class PartitionState {
 
   // Changes the state as the record says, or refuses it and changes nothing:
   // kFailedPrecondition: it is not the next one, or of an older view; kInvalidArgument: it does not
-  // fit the partition or its state. Says what was expected, what came, and what to do.
-  absl::Status Repeat(const Record& record);
+  // fit the partition or its state. Says what was expected, what came, and what to do. `digest` is
+  // that of the log with it: LogDigest(digest(), its bytes).
+  absl::Status Repeat(const Record& record, uint64_t digest);
 
   // All of the state; equal states give equal bytes.
   std::string Write() const;
@@ -80,6 +84,7 @@ class PartitionState {
 
   // ---- Slices ----
   const SliceState& slice(SliceId id) const { return slices_.at(id).state; }
+  bool updates_any() const { return updated_slices_ > 0; }
   uint64_t LeastUpdates() const;  // of the updated slices; BSP: a version that all have
   // Updates of the slice behind position `base`; of those remembered.
   uint64_t LagOf(SliceId id, Lsn base) const;
@@ -120,11 +125,8 @@ class PartitionState {
     uint32_t index;  // among the updated ones
     SliceState state;
   };
-  // An item that some updated slices cover, and others do not.
-  struct PartlyCovered {
-    absl::InlinedVector<uint64_t, 1> slices;  // bit i % 64 of word i / 64: slice of index i does
-    uint32_t count = 0;                       // of these bits that are set
-  };
+  // Those that cover an item, if not all do: bit i % 64 of word i / 64 for the slice of index i.
+  using SliceBits = absl::InlinedVector<uint64_t, 1>;
 
   // partition_state.cc
   void Apply(const Record& record);
@@ -147,13 +149,11 @@ class PartitionState {
 
   // partition_state_bytes.cc; State: this class, const to be written
   template <typename IO, typename State>
-  static void FirstFields(IO& io, State& s);
-  template <typename IO, typename State>
-  static void LastFields(IO& io, State& s);
-  absl::Status ReadFields(ByteReader& in);
-  absl::Status ReadClocks(ByteReader& in);
-  absl::Status ReadSlices(ByteReader& in);
-  absl::Status ReadCoverage(ByteReader& in);
+  static void Fields(IO& io, State& s);
+  absl::Status CheckParts() const;
+
+  size_t SliceWords() const { return (updated_slices_ + 63) / 64; }
+  static uint32_t CountOf(const SliceBits& slices);
 
   const PartitionConfig* config_;
   uint32_t updated_slices_ = 0;
@@ -164,7 +164,7 @@ class PartitionState {
 
   PolicyAt policy_;
   bool was_bsp_ = false;
-  std::deque<uint64_t> lags_;  // of the last updates under this policy
+  std::vector<uint64_t> lags_;  // of the last updates under this policy
 
   RosterNumber roster_;
   ClockTable clocks_;
@@ -173,7 +173,7 @@ class PartitionState {
   // By epoch; of the open one: items covered on every updated slice, and those on some. What is
   // open is bounded (config.open_items_max), so memory does not go with the items of an epoch.
   absl::btree_map<uint32_t, Coverage> all_covered_;
-  absl::btree_map<std::pair<uint32_t, uint64_t>, PartlyCovered> partly_covered_;
+  absl::btree_map<std::pair<uint32_t, uint64_t>, SliceBits> partly_covered_;
 
   uint32_t cut_epochs_ = 0;
   std::optional<uint32_t> copy_;

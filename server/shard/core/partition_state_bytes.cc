@@ -1,9 +1,7 @@
 // A partition's state as bytes. Little-endian, fields one behind the other:
 //   magic u32, version u16, 0 u16, run (job u64, era u32), partition u32, slices u32,
-//   the parts in the order of Write, XXH3-64 of all before as u64
-#include <bit>
-#include <deque>
-#include <vector>
+//   the parts in the order of PartitionState::Fields, XXH3-64 of all before as u64
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -17,7 +15,6 @@ namespace starling {
 namespace {
 
 constexpr size_t kDigestBytes = sizeof(uint64_t);
-constexpr size_t kReplicaBytes = 33;
 
 absl::Status Refuse(absl::string_view field, absl::string_view expected, absl::string_view came,
                     absl::string_view advice) {
@@ -36,31 +33,14 @@ absl::Status CheckEqual(absl::string_view field, T expected, T came, absl::strin
   return Refuse(field, absl::StrCat(expected), absl::StrCat(came), advice);
 }
 
-// A count that is believed: so many items are really there.
-absl::Status GetCount(ByteReader& in, size_t most, size_t bytes_each, absl::string_view what,
-                      uint32_t* count) {
-  *count = in.Get<uint32_t>();
-  if (in.ok() && *count <= most && *count * bytes_each <= in.left()) return absl::OkStatus();
-  return Damaged(absl::StrCat("it says ", *count, " ", what, ", and has ", in.left(), " bytes"));
-}
-
-template <typename T>
-absl::Status GetList(ByteReader& in, size_t most, absl::string_view what, std::deque<T>* list) {
-  uint32_t count = 0;
-  STARLING_RETURN_IF_ERROR(GetCount(in, most, sizeof(T), what, &count));
-  for (list->resize(count); T & item : *list) in(item);
-  return absl::OkStatus();
-}
-
 uint64_t DigestOf(absl::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 }  // namespace
 
-// What is remembered of single updates follows.
 template <typename IO, LikeType<SliceState> T>
 void Fields(IO& io, T& slice) {
   io(slice.updates, slice.updates_in_epoch, slice.skipped, slice.version_lsn[0],
-     slice.version_lsn[1]);
+     slice.version_lsn[1], slice.recent);
 }
 
 template <typename IO, LikeType<StepDecision> T>
@@ -68,15 +48,31 @@ void Fields(IO& io, T& decision) {
   io(decision.step, decision.scale, decision.skipped);
 }
 
-template <typename IO, typename State>
-void PartitionState::FirstFields(IO& io, State& s) {
-  io(s.lsn_, s.digest_, s.view_, s.policy_, s.was_bsp_);
+template <typename IO, LikeType<ClockTable::Replica> T>
+void Fields(IO& io, T& replica) {
+  io(replica.member, replica.active);
+  if (!DefenceMasked(Defence::kStateClocks)) io(replica.clock);
+}
+
+void Fields(ByteWriter& out, const Coverage& covered) { out(covered.floor(), covered.ranges()); }
+
+// Of as many items as it was made with.
+void Fields(ByteReader& in, Coverage& covered) {
+  Coverage::Ranges ranges;
+  covered.MarkRange(0, in.Get<uint64_t>());
+  in(ranges);
+  for (const auto& [begin, end] : ranges) covered.MarkRange(begin, end);
 }
 
 template <typename IO, typename State>
-void PartitionState::LastFields(IO& io, State& s) {
-  io(s.copy_, s.copy_lsn_, s.applied_min_, s.applied_max_, s.loss_scale_.log2, s.loss_scale_.clean,
-     s.loss_scale_log2_[0], s.loss_scale_log2_[1], s.decided_, s.next_decision_);
+void PartitionState::Fields(IO& io, State& s) {
+  io(s.lsn_, s.digest_, s.view_, s.policy_, s.was_bsp_, s.lags_, s.roster_, s.clocks_,
+     s.cut_epochs_);
+  if constexpr (!std::is_const_v<State>) s.OpenCoverage(s.cut_epochs_);
+  for (auto& [id, slice] : s.slices_) io(slice.state);
+  io(s.all_covered_.at(s.cut_epochs_), s.partly_covered_, s.copy_, s.copy_lsn_, s.applied_min_,
+     s.applied_max_, s.loss_scale_.log2, s.loss_scale_.clean, s.loss_scale_log2_[0],
+     s.loss_scale_log2_[1], s.decided_, s.next_decision_);
 }
 
 std::string PartitionState::Write() const {
@@ -84,31 +80,7 @@ std::string PartitionState::Write() const {
   ByteWriter out(&bytes);
   out(kPartitionStateMagic, kPartitionStateVersion, uint16_t{0}, config_->run.job, config_->run.era,
       config_->partition, static_cast<uint32_t>(slices_.size()));
-  FirstFields(out, *this);
-  out.Each(lags_);
-
-  out(roster_, clocks_.min(), clocks_.max(), static_cast<uint32_t>(clocks_.replicas().size()));
-  for (const auto& [id, replica] : clocks_.replicas()) {
-    out(replica.member, DefenceMasked(Defence::kStateClocks) ? Clock{0} : replica.clock,
-        replica.active);
-  }
-  for (const auto& [id, slice] : slices_) {
-    out(id, slice.state);
-    out.Each(slice.state.recent);
-  }
-
-  out(cut_epochs_, static_cast<uint32_t>(all_covered_.size()));
-  for (const auto& [epoch, covered] : all_covered_) {
-    out(epoch, covered.floor(), static_cast<uint32_t>(covered.ranges().size()));
-    for (const auto& [begin, end] : covered.ranges()) out(begin, end);
-  }
-  out(static_cast<uint32_t>(partly_covered_.size()));
-  for (const auto& [item, covered] : partly_covered_) {
-    out(item.first, item.second);
-    for (const uint64_t word : covered.slices) out(word);
-  }
-
-  LastFields(out, *this);
+  Fields(out, *this);
   out(DigestOf(bytes));
   return bytes;
 }
@@ -131,110 +103,45 @@ absl::Status PartitionState::Read(absl::string_view bytes) {
   STARLING_RETURN_IF_ERROR(CheckEqual("slices", static_cast<uint32_t>(config_->slices.size()),
                                       in.Get<uint32_t>(), kOther));
   PartitionState read(config_);
-  STARLING_RETURN_IF_ERROR(read.ReadFields(in));
+  Fields(in, read);
   if (!in.ok() || in.left() != 0) {
     return Damaged(in.ok() ? absl::StrCat("it has ", in.left(), " bytes too many")
                            : std::string("it ends too early"));
   }
+  STARLING_RETURN_IF_ERROR(read.CheckParts());
   // What is out of order, twice there, or contradicts itself is not what Write gives.
   if (read.Write() != bytes) return Damaged("its parts contradict each other");
   *this = std::move(read);
   return absl::OkStatus();
 }
 
-absl::Status PartitionState::ReadFields(ByteReader& in) {
-  FirstFields(in, *this);
+// What could not be worked with.
+absl::Status PartitionState::CheckParts() const {
   if (policy_.policy.kind < PolicyKind::kBsp || policy_.policy.kind > PolicyKind::kAsync)
     return Damaged("its policy is of no known kind");
-  STARLING_RETURN_IF_ERROR(GetList(in, kLagsRemembered, "lags", &lags_));
-  STARLING_RETURN_IF_ERROR(ReadClocks(in));
-  STARLING_RETURN_IF_ERROR(ReadSlices(in));
-  STARLING_RETURN_IF_ERROR(ReadCoverage(in));
-  LastFields(in, *this);
+  for (const auto& [id, replica] : clocks_.replicas()) {
+    if (replica.clock < 0 || replica.clock > limits::kClockMax + 1)
+      return Damaged(absl::StrCat("a replica has clock ", replica.clock));
+  }
+  if (cut_epochs_ > config_->Epochs())
+    return Damaged(absl::StrCat("it has cut ", cut_epochs_, " epochs"));
+  const Coverage& all = all_covered_.at(cut_epochs_);
+  const uint32_t spare = 64 * static_cast<uint32_t>(SliceWords()) - updated_slices_;
+  for (const auto& [item, slices] : partly_covered_) {
+    const auto [epoch, step] = item;
+    const uint32_t count = CountOf(slices);
+    if (epoch != cut_epochs_ || step >= all.items() || all.Has(step) ||
+        slices.size() != SliceWords() || count == 0 || count >= updated_slices_ ||
+        (spare != 0 && slices.back() >> (64 - spare) != 0))
+      return Damaged(
+          absl::StrCat("step ", step, " of epoch ", epoch, " is covered as none can be"));
+  }
   for (const int log2 : loss_scale_log2_) {
     if (log2 < LossScale::kLeastLog2 || log2 > LossScale::kMostLog2)
       return Damaged(absl::StrCat("it has a loss scale of 2^", log2));
   }
   if (LossScale scale; !scale.Restore(loss_scale_))
     return Damaged(absl::StrCat("it has a loss scale of 2^", loss_scale_.log2));
-  return absl::OkStatus();
-}
-
-absl::Status PartitionState::ReadClocks(ByteReader& in) {
-  Clock min = 0;
-  Clock max = 0;
-  in(roster_, min, max);
-  uint32_t count = 0;
-  STARLING_RETURN_IF_ERROR(
-      GetCount(in, limits::kWorkersPerJobMax, kReplicaBytes, "members", &count));
-  std::vector<ClockTable::Replica> replicas(count);
-  for (ClockTable::Replica& replica : replicas) {
-    in(replica.member, replica.clock, replica.active);
-    if (replica.clock < 0 || replica.clock > limits::kClockMax + 1)
-      return Damaged(absl::StrCat("a replica has clock ", replica.clock));
-  }
-  clocks_.Restore(replicas, min, max);
-  return absl::OkStatus();
-}
-
-absl::Status PartitionState::ReadSlices(ByteReader& in) {
-  for (auto& [id, slice] : slices_) {
-    if (const auto came = in.Get<SliceId>(); came != id)
-      return Damaged(absl::StrCat("slice ", id.value, " is missing; came ", came.value));
-    SliceState& state = slice.state;
-    in(state);
-    STARLING_RETURN_IF_ERROR(GetList(in, kUpdatesRemembered, "updates of a slice", &state.recent));
-    Lsn before;
-    for (const Lsn lsn : state.recent) {
-      if (lsn <= before || lsn > lsn_)
-        return Damaged(absl::StrCat("slice ", id.value, " was updated at ", lsn.value));
-      before = lsn;
-    }
-    if (state.skipped > state.updates)
-      return Damaged(absl::StrCat("slice ", id.value, " skipped more than it counted"));
-  }
-  return absl::OkStatus();
-}
-
-// Of the open epoch alone: what was cut is covered, and nothing is counted beyond.
-absl::Status PartitionState::ReadCoverage(ByteReader& in) {
-  in(cut_epochs_);
-  if (cut_epochs_ > config_->Epochs() || in.Get<uint32_t>() != 1 ||
-      in.Get<uint32_t>() != cut_epochs_)
-    return Damaged(absl::StrCat("it has cut ", cut_epochs_, " epochs, and covers another"));
-  const uint64_t items = config_->StepsIn(cut_epochs_);
-  Coverage all(items);
-  all.MarkRange(0, in.Get<uint64_t>());
-  uint32_t ranges = 0;
-  STARLING_RETURN_IF_ERROR(
-      GetCount(in, in.left(), 2 * sizeof(uint64_t), "ranges of steps", &ranges));
-  for (uint32_t i = 0; i < ranges; ++i) {
-    const auto begin = in.Get<uint64_t>();
-    all.MarkRange(begin, in.Get<uint64_t>());
-  }
-  all_covered_.clear();
-  all_covered_.try_emplace(cut_epochs_, all);
-
-  const size_t words = (updated_slices_ + 63) / 64;
-  uint32_t partly = 0;
-  STARLING_RETURN_IF_ERROR(GetCount(in, in.left(), sizeof(uint32_t) + (1 + words) * 8,
-                                    "steps that some slices cover", &partly));
-  for (uint32_t i = 0; i < partly; ++i) {
-    const auto epoch = in.Get<uint32_t>();
-    const auto item = in.Get<uint64_t>();
-    PartlyCovered covered;
-    for (size_t word = 0; word < words; ++word) {
-      covered.slices.push_back(in.Get<uint64_t>());
-      covered.count += static_cast<uint32_t>(std::popcount(covered.slices.back()));
-    }
-    const uint32_t spare = static_cast<uint32_t>(64 * words) - updated_slices_;
-    const bool beyond = spare != 0 && covered.slices.back() >> (64 - spare) != 0;
-    if (epoch != cut_epochs_ || item >= items || all.Has(item) || covered.count == 0 ||
-        covered.count >= updated_slices_ || beyond)
-      return Damaged(
-          absl::StrCat("step ", item, " of epoch ", epoch, " is covered as none can be"));
-    partly_covered_.try_emplace({epoch, item}, std::move(covered));
-  }
   return absl::OkStatus();
 }
 

@@ -131,7 +131,7 @@ absl::Status PartitionState::CheckPolicy(const Record& record) const {
                   absl::StrCat(record.policy.number.value));
   }
   if (DecisionsUnguarded()) return absl::OkStatus();
-  const uint64_t most = updated_slices_ == 0 ? config_->steps : CoveredSteps();
+  const uint64_t most = CoveredSteps();
   if (record.policy.step >= policy_.step && record.policy.step <= most) return absl::OkStatus();
   return Refuse(record, absl::StrCat("a policy from step ", policy_.step, " to ", most),
                 absl::StrCat(record.policy.step));

@@ -6,64 +6,6 @@
 #include "server/shard/core/orders.h"
 
 namespace starling::shard {
-namespace {
-
-std::string KeyText(const PartitionKey& key) {
-  return absl::StrCat("job ", key.first.value, " partition ", key.second.value);
-}
-
-struct Text {
-  std::string operator()(const action::Plan& a) const {
-    return absl::StrCat("plan job ", a.job.run().job_uid());
-  }
-  std::string operator()(const action::Forget& a) const {
-    return absl::StrCat("forget the plan of job ", a.job.value);
-  }
-  std::string operator()(const action::Create& a) const {
-    return absl::StrCat("create ", KeyText(a.key), " as instance ", a.instance.value, ", view ",
-                        a.orders.view.value);
-  }
-  std::string operator()(const action::Order& a) const {
-    return absl::StrCat("order ", KeyText(a.key), ", view ", a.orders.view.value);
-  }
-  std::string operator()(const action::End& a) const {
-    return absl::StrCat("end ", KeyText(a.key),
-                        a.keep_version ? absl::StrCat(", keep version ", *a.keep_version) : "");
-  }
-  std::string operator()(const action::Shelve& a) const {
-    return absl::StrCat("shelve job ", a.job.value);
-  }
-  std::string operator()(const action::Drop& a) const {
-    return absl::StrCat("drop ", KeyText(a.key));
-  }
-  std::string operator()(const action::ReturnMemory&) const { return "return memory"; }
-  std::string operator()(const action::Learn& a) const {
-    return absl::StrCat("learn ", a.names.size(), " names, ", a.deciders.size(), " deciders");
-  }
-  std::string operator()(const action::HoldRun& a) const {
-    return absl::StrCat("hold run ", a.run.job_uid(), ".", a.run.era());
-  }
-  std::string operator()(const action::Report& a) const {
-    return absl::StrCat("report job ", a.status.run().job_uid(), " partition ",
-                        a.status.partition(), a.at_once ? " at once" : "",
-                        a.status.fault().empty() ? "" : ": ", a.status.fault());
-  }
-  std::string operator()(const action::ReportEnd& a) const {
-    return absl::StrCat("report the end of job ", a.run.job_uid(), ", which keeps ", a.value_bytes,
-                        " bytes");
-  }
-  std::string operator()(const action::ReportNothingOfPartition& a) const {
-    return absl::StrCat("report nothing of ", KeyText(a.key));
-  }
-  std::string operator()(const action::ReportNothingOfJob& a) const {
-    return absl::StrCat("report nothing of job ", a.job.value);
-  }
-};
-
-}  // namespace
-
-std::string ToString(const Action& action) { return std::visit(Text(), action); }
-
 void Shard::Step(const Event& event, std::vector<Action>& actions) {
   actions_ = &actions;
   std::visit([this](const auto& e) { On(e); }, event);

@@ -130,9 +130,6 @@ using Action = std::variant<action::Plan, action::Forget, action::Create, action
                             action::Learn, action::HoldRun, action::Report, action::ReportEnd,
                             action::ReportNothingOfPartition, action::ReportNothingOfJob>;
 
-// One line each, for logs and golden files.
-std::string ToString(const Action& action);
-
 // One thread at a time.
 class Shard {
  public:

@@ -13,13 +13,6 @@
 
 namespace starling {
 
-struct StepDecision {
-  Clock step = 0;   // of the job
-  float scale = 1;  // in [0, 1]; of every gradient of the step
-  // The step changes nothing, since a gradient of this one overflowed.
-  std::optional<Origin> skipped = std::nullopt;
-};
-
 // What a partition says of its part of a step's gradient.
 struct StepReport {
   double norm2 = 0;                                 // of what is clipped, squared

@@ -279,7 +279,9 @@ absl::Status ShardHost::CheckMemory(const ShardJobPlan& plan, const ShardJob& jo
     const PartitionId id(partition.partition());
     wanted += plan.PlannedBytes(id);
     // The policy may have been set while the job waited for workers.
-    if (job.policy().policy().kind() == Policy::BSP) wanted += plan.BspBytesMore(id);
+    if (job.policy().policy().kind() == Policy::BSP ||
+        job.next_policy().policy().kind() == Policy::BSP)
+      wanted += plan.BspBytesMore(id);
   }
   if (wanted <= ForJobs(environment_.available_memory())) return absl::OkStatus();
   environment_.return_memory();

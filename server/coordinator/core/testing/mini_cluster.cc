@@ -353,11 +353,12 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_recent_lag(recent_lag);
   status.set_bsp_bytes_more(bsp_bytes_more);
   uint64_t& policy = policies_[uid];
-  if (Covered(uid) >= orders.policy().step()) policy = orders.policy().number();
+  EXPECT_TRUE(orders.policy().in_force()) << "a shard may not have heard of it before";
+  const PolicyRecord& newest = orders.has_next_policy() ? orders.next_policy() : orders.policy();
+  if (Covered(uid) >= newest.step()) policy = newest.number();
   status.set_policy(policy);
   bool& bsp = shard.bsp[uid];
-  if (orders.policy().in_force() && !shard.deaf)
-    bsp = orders.policy().policy().kind() == Policy::BSP;
+  if (!shard.deaf) bsp = orders.policy().policy().kind() == Policy::BSP;
   if (bsp) status.set_sealed_steps(Covered(uid) + shard.sealed_ahead);
   const uint64_t steps = StepsInEpoch(job.spec(), job.train_samples(), orders.epoch());
   const auto& epochs = covered[uid];

@@ -13,6 +13,10 @@
 
 namespace starling {
 
+// One line each.
+std::string ToString(const PartitionEvent& event);
+std::string ToString(const PartitionAction& action);
+
 // A job of one partition: slices of `elements` each, batches of 8 samples in 4 micro-batches.
 struct TranscriptOptions {
   ConsistencyPolicy policy;
@@ -31,7 +35,9 @@ struct TranscriptOptions {
 
 class Transcript {
  public:
-  explicit Transcript(const TranscriptOptions& options) : partition_(Config(options)) {}
+  explicit Transcript(const TranscriptOptions& options) : partition_(Config(options)) {
+    partition_.ObserveEffects([this](const Record& record) { records_.push_back(record); });
+  }
 
   // Replicas 1 to n of roster 1, all entered at clock 0; what led there is not written down.
   void Begin(uint32_t replicas) {
@@ -167,6 +173,7 @@ class Transcript {
   // What was written since the last call, after a line break.
   std::string Text() { return absl::StrCat("\n", std::exchange(text_, "")); }
   Partition& partition() { return partition_; }
+  const std::vector<Record>& records() const { return records_; }  // that took effect
 
   static RosterMember Member(uint32_t replica, uint64_t incarnation = 1, Clock joined = 0) {
     return {ReplicaId(replica), WorkerId(replica), Incarnation(incarnation), joined};
@@ -209,6 +216,7 @@ class Transcript {
   }
 
   Partition partition_;
+  std::vector<Record> records_;
   std::string text_;
   absl::Time now_ = absl::UnixEpoch();
   ViewNumber view_{1};

@@ -1,4 +1,4 @@
-#include "server/shard/core/events.h"
+#include "server/shard/core/testing/transcript.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -122,15 +122,16 @@ struct EventText {
     for (const RosterMember& m : e.roster.members) {
       absl::StrAppend(&members, " r", m.replica.value, ".", m.incarnation.value);
     }
-    const std::string policy =
-        e.policy.number.value == 0
-            ? ""
-            : absl::StrFormat(" policy %d: %d(%d) at step %d", e.policy.number.value,
-                              static_cast<int>(e.policy.policy.kind), e.policy.policy.staleness,
-                              e.policy.step);
-    return absl::StrFormat("orders generation %d view %d roster %d:%s epoch %d%s",
-                           e.generation.value, e.view.value, e.roster.number.value, members,
-                           e.epoch, policy);
+    const auto policy = [](const char* what, const PolicyAt& p) {
+      return p.number.value == 0
+                 ? ""
+                 : absl::StrFormat(" %s %d: %d(%d) at step %d", what, p.number.value,
+                                   static_cast<int>(p.policy.kind), p.policy.staleness, p.step);
+    };
+    return absl::StrFormat(
+        "orders generation %d view %d roster %d:%s epoch %d%s", e.generation.value, e.view.value,
+        e.roster.number.value, members, e.epoch,
+        policy("policy", e.policy) + policy("next policy", e.next_policy.value_or(PolicyAt())));
   }
   std::string operator()(const ConnectionDown& e) const {
     return absl::StrCat("down c", e.connection.value);
