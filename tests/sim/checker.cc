@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/data_plan/job_steps.h"
 
@@ -112,20 +113,6 @@ bool JobTruth::Counts(SliceId slice, uint32_t epoch, uint64_t first) const {
   return !slices_[slice.value].skipped.contains({epoch, first});
 }
 
-// Once all items of epochs [0, epochs) were counted, or skipped.
-Values JobTruth::ExpectedAfter(SliceId slice, uint32_t epochs) const {
-  std::vector<std::pair<WorkRange, int>> all;
-  const uint32_t micro = workload_->spec.batch().micro_batches();
-  for (uint32_t epoch = 0; epoch < epochs; ++epoch) {
-    const uint64_t steps = StepsInEpoch(workload_->spec, workload_->train_samples, epoch);
-    for (uint64_t step = 0; step < steps; ++step) {
-      if (!Counts(slice, epoch, step * micro)) continue;
-      all.push_back({{WorkPurpose::kTrain, epoch, step * micro, micro}, 1});
-    }
-  }
-  return ExpectedWith(*workload_, layout_, slice, all);
-}
-
 ConsistencyPolicy JobTruth::PolicyOf(PolicyNumber number) const {
   if (const auto it = policies_.find(number); it != policies_.end()) return it->second.policy;
   const Policy& policy = workload_->spec.policy();
@@ -174,8 +161,21 @@ void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
   }
 }
 
+// G7: a job that is stopped ends at one step on all partitions.
+void JobTruth::OnTrainingEnd(PartitionId partition, uint64_t step) {
+  if (training_end_.value_or(step) != step) {
+    world_->Violate(Promise::kG7, absl::StrCat("partition ", partition.value, " ends at step ",
+                                               step, ", and another at ", *training_end_));
+  }
+  training_end_ = step;
+}
+
 // G6: each item once for each slice.
 void JobTruth::OnApplied(PartitionId partition, const Record& record, const FrameHeader& push) {
+  if (training_end_.has_value() && JobStep(record.work) >= *training_end_) {
+    world_->Violate(Promise::kG7, absl::StrCat("work ", Text(record.work), " was applied although ",
+                                               "the job ends at step ", *training_end_));
+  }
   CheckSkipped(record, push);
   if (!record.skipped) CheckScale(record);
   SliceTruth& slice = slices_[record.slice.value];
@@ -226,7 +226,11 @@ void JobTruth::CheckScale(const Record& record) const {
 void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
   if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
   const auto [it, fresh] = cuts_.try_emplace({slice, epoch});
-  if (fresh) it->second = ExpectedAfter(slice, epoch + 1);
+  if (fresh) {
+    const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
+    it->second =
+        ExpectedAtStep(slice, std::min((epoch + 1) * full, training_end_.value_or(UINT64_MAX)));
+  }
   if (values == it->second) return;
   world_->Violate(Promise::kG7,
                   absl::StrCat("the copy at the cut of epoch ", epoch, " of slice ", slice.value,
@@ -406,36 +410,52 @@ void JobTruth::CheckFinite(const std::vector<ValuesPtr>& values) const {
   }
 }
 
-void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status) {
-  over_ = true;
-  CheckFinite(values);
-  CheckPolicies(status);
-  const JobSpec& spec = workload_->spec;
-  if (workload_->poisoned)
-    world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
-  uint64_t items = 0;
-  const uint32_t epochs = JobEpochs(spec, workload_->train_samples);
-  for (uint32_t e = 0; e < epochs; ++e) items += StepsInEpoch(spec, workload_->train_samples, e);
-  for (size_t s = 0; s < slices_.size(); ++s) {
-    if (slices_[s].times.size() != items) {
-      world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(),
-                                                 " of ", items, " items"));
-    }
-    for (float v : *values[s]) {
-      uint32_t bits;
-      std::memcpy(&bits, &v, sizeof(bits));
-      final_hash_ = Mix(final_hash_, bits);
-    }
-    if (workload_->gradient != GradientKind::kCounting) continue;
-    if (*values[s] != ExpectedAfter(SliceId(static_cast<uint32_t>(s)), epochs)) {
-      world_->Violate(
-          Promise::kG1,
-          absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
-    }
+// stop.wallTime: the job ends at one step, as its status says, and that of all slices, unless no
+// worker was left to get there. False: none was.
+bool JobTruth::CheckStopped(const JobStatus& status) const {
+  const PolicyRecord& last = *status.policies().rbegin();
+  const std::string expected = absl::StrCat("stopped by wallTime at step ", status.step(), " of ",
+                                            JobSteps(workload_->spec, workload_->train_samples));
+  if (workload_->spec.stop().wall_time_seconds() == 0 || last.by() != "wallTime is over" ||
+      !absl::StartsWith(status.reason(), expected)) {
+    world_->Violate(Promise::kG7, absl::StrCat("it was not ", expected, ": ", status.reason(), "; ",
+                                               last.ShortDebugString()));
   }
+  if (!last.in_force()) {
+    world_->Count("jobs that wallTime ended without a worker");
+    if (status.has_sealed_steps() && status.sealed_steps() != status.step()) {
+      world_->Violate(Promise::kG7, absl::StrCat(expected, " without a worker, but sealed ",
+                                                 status.sealed_steps()));
+    }
+    for (const SliceTruth& slice : slices_) {
+      if (slice.times.size() >= status.step()) continue;
+      world_->Violate(Promise::kG7, absl::StrCat(expected, ", but a slice has only ",
+                                                 slice.times.size(), " items"));
+    }
+    return false;
+  }
+  world_->Count("jobs that wallTime stopped");
+  const bool sealed = !status.has_sealed_steps() || status.sealed_steps() == status.step();
+  if (last.step() != status.step() || training_end_.value_or(last.step()) != last.step() ||
+      !sealed) {
+    world_->Violate(Promise::kG7, absl::StrCat(expected, ", but sealed ", status.sealed_steps(),
+                                               "; shards heard ", training_end_.value_or(0), "; ",
+                                               last.ShortDebugString()));
+  }
+  return true;
+}
+
+void JobTruth::CheckEpochs(const JobStatus& status) const {
+  const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
   for (const EpochResult& result : status.epochs_done()) {
+    const uint64_t end = std::min((result.epoch() + 1) * full, status.step());
+    if (result.step() != end) {
+      world_->Violate(Promise::kG7, absl::StrCat("epoch ", result.epoch(), " ends at step ",
+                                                 result.step(), ", not at ", end));
+    }
     if (!result.evaluated()) continue;
     world_->Count("epochs evaluated");
+    if (end < (result.epoch() + 1) * full) world_->Count("parts of an epoch evaluated");
     const double expected = ExpectedAccuracy(*workload_, result.epoch());
     if (std::abs(result.test_accuracy() - expected) > 1e-12) {
       world_->Violate(Promise::kG6,
@@ -445,15 +465,43 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus
   }
 }
 
-// What was counted before it failed was counted once.
+void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply& reply) {
+  const JobStatus& status = reply.status();
+  over_ = true;
+  CheckFinite(values);
+  CheckPolicies(status);
+  const uint64_t steps = status.step();
+  const bool stopped = steps < JobSteps(workload_->spec, workload_->train_samples);
+  if (workload_->poisoned && JobStep(workload_->poison) < steps)
+    world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
+  if (stopped && !CheckStopped(status)) return CheckCounted(values, reply);
+  for (uint32_t s = 0; s < slices_.size(); ++s) {
+    if (slices_[s].times.size() != steps) {
+      world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(),
+                                                 " of ", steps, " items"));
+    }
+    for (float v : *values[s]) {
+      uint32_t bits;
+      std::memcpy(&bits, &v, sizeof(bits));
+      final_hash_ = Mix(final_hash_, bits);
+    }
+    if (workload_->gradient != GradientKind::kCounting) continue;
+    if (*values[s] != ExpectedAtStep(SliceId(s), steps)) {
+      world_->Violate(
+          Promise::kG1,
+          absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
+    }
+  }
+  final_steps_ = steps;
+  CheckEpochs(status);
+}
+
 void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
   over_ = true;
   CheckFinite(values);
   const std::string& why = status.reason();
-  const bool lost_shard = why.find("lost partition") != std::string::npos;
-  const bool no_memory = why.find("no memory for ") != std::string::npos;
-  if (workload_->poisoned && !lost_shard && !no_memory && served_ && status.state() == FAILED) {
+  if (why.find("not finite") != std::string::npos) {
     world_->Count("jobs stopped by NaN");
     if (why.find("step") == std::string::npos || why.find("worker") == std::string::npos) {
       world_->Violate(Promise::kFinite, absl::StrCat("the reason names no step and worker: ", why));
@@ -466,6 +514,11 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
     if (!named || scales_.back() != LossScale::kLeastLog2)
       world_->Violate(Promise::kDecision, absl::StrCat("stopped at 2^", scales_.back(), ": ", why));
   }
+  CheckCounted(values, reply);
+}
+
+// What was counted before the job ended was counted once.
+void JobTruth::CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const {
   if (workload_->gradient != GradientKind::kCounting) return;
   const uint32_t micro = workload_->spec.batch().micro_batches();
   std::set<PartitionId> exact;  // what is read of them was checked when it was sent
@@ -480,8 +533,9 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
       times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
     }
     if (*values[s] != ExpectedWith(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), times)) {
-      world_->Violate(Promise::kG1,
-                      absl::StrCat("slice ", s, " of the failed job is not what was applied"));
+      world_->Violate(
+          Promise::kG1,
+          absl::StrCat("slice ", s, " of a job that ended early is not what was applied"));
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -51,6 +52,8 @@ class JobTruth {
   void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
+  // stop.wallTime ends the job: a partition hears that no step from this one on runs.
+  void OnTrainingEnd(PartitionId partition, uint64_t step);
   void OnApplied(PartitionId partition, const Record& record, const FrameHeader& push);
   // The squared norm of a step's gradient of one slice, whole; where the job clips.
   void OnNorm(SliceId slice, const WorkRange& work, double norm2);
@@ -64,6 +67,8 @@ class JobTruth {
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);
   void OnParked(Incarnation incarnation);
   void OnGone(Incarnation incarnation);  // the process died or was fenced
+  // The worker cannot open the job, or cannot compute a unit of it.
+  void OnWorkerFault(const std::string& worker) { faulty_workers_.insert(worker); }
   void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
   void OnAllValues(Incarnation incarnation,
                    Clock clock);  // the unit's forward pass has all that it waited for
@@ -72,11 +77,14 @@ class JobTruth {
                    const Values& bytes);
 
   // ---- The end ----
-  void OnSucceeded(const std::vector<ValuesPtr>& values, const JobStatus& status);
+  void OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply& reply);
   void OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
-  bool served() const { return served_; }  // some partition has heard of a member
+  uint64_t final_steps() const { return final_steps_; }  // of the job, where final_hash() is set
+  bool served() const { return served_; }                // some partition has heard of a member
+  // Ever.
+  size_t faulty_workers() const { return faulty_workers_.size(); }
 
  private:
   struct Replica {
@@ -97,7 +105,6 @@ class JobTruth {
   void CheckPushedScale(const FrameHeader& push);
   void CheckSkipped(const Record& record, const FrameHeader& push);
   bool Counts(SliceId slice, uint32_t epoch, uint64_t first) const;
-  Values ExpectedAfter(SliceId slice, uint32_t epochs) const;
   void CheckScale(const Record& record) const;
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
@@ -106,6 +113,9 @@ class JobTruth {
   void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
   void CheckPolicies(const JobStatus& status) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
+  void CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const;
+  bool CheckStopped(const JobStatus& status) const;
+  void CheckEpochs(const JobStatus& status) const;
 
   World* const world_;
   const Workload* const workload_;
@@ -126,7 +136,10 @@ class JobTruth {
   LossScale loss_scale_;
   std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
   std::map<Incarnation, Replica> replicas_;
+  std::optional<uint64_t> training_end_;  // that partitions heard of
+  std::set<std::string> faulty_workers_;
   uint64_t final_hash_ = 0;
+  uint64_t final_steps_ = 0;
   bool over_ = false;
   bool served_ = false;
 };

@@ -58,7 +58,13 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     if (shape.workers == 1) job.workload.spec.set_workers_min(1);
     const auto workers = static_cast<uint32_t>(shape.workers);
     job.workload.spec.set_workers_min(std::min(job.workload.spec.workers_min(), workers));
-    if (shape.faults) PlanCalls(i);
+    if (shape.steps > 0) {
+      job.workload.spec.mutable_stop()->clear_wall_time_seconds();
+      job.workload.spec.mutable_stop()->set_steps(shape.steps);
+    }
+    if (!shape.faults) continue;
+    PlanCalls(i);
+    PlanOpenFaults(i);
   }
   client_.alive = true;
   client_.life = 1;
@@ -79,7 +85,10 @@ void Cluster::Run() {
     world_.After(absl::Milliseconds(100 + 50 * i), &client_, [this, i] { Submit(i); });
   }
   heal_at_ = world_.now();
-  if (shape_.faults) PlanFaults();
+  if (shape_.faults) {
+    PlanFaults();
+    PlanUnitFaults();
+  }
   const absl::Time deadline = heal_at_ + kProgressBound;
   bool asked = false;
   while (!settled_ && world_.RunOne()) {
@@ -151,6 +160,16 @@ const Workload& Cluster::WorkloadOf(const std::string& job_name) const {
   return std::find_if(jobs_.begin(), jobs_.end(),
                       [&](const ClientJob& job) { return job.workload.spec.name() == job_name; })
       ->workload;
+}
+
+const WorkerFault* Cluster::OpenFault(const std::string& job_name,
+                                      const std::string& worker) const {
+  for (const ClientJob& job : jobs_) {
+    if (job.workload.spec.name() != job_name) continue;
+    const auto fault = job.open_faults.find(worker);
+    return fault == job.open_faults.end() ? nullptr : &fault->second;
+  }
+  return nullptr;
 }
 
 void Cluster::Register(Process* caller, const RegisterRequest& request,
@@ -256,8 +275,18 @@ void Cluster::Poll(size_t i) {
         if (over) return OnEnd(i, *reply);
         if (reply.has_value() && i > 0 && reply->status().state() == PENDING)
           world_.Count("polls of a queued job");
+        if (reply.has_value()) NoteSetAside(reply->status());
         world_.After(kPollPeriod, &client_, [this, i] { Poll(i); });
       });
+}
+
+void Cluster::NoteSetAside(const JobStatus& status) {
+  if (status.state() != RUNNING) return;
+  const std::string& why = status.reason();
+  if (absl::StrContains(why, kNoMemory)) world_.Count("polls: no memory on a worker");
+  if (absl::StrContains(why, kWorkerFault)) world_.Count("polls: a worker's fault");
+  if (absl::StrContains(why, "its computation has not got on"))
+    world_.Count("polls: a worker hangs");
 }
 
 // Reads what is left of the job, as clients do.
@@ -302,28 +331,15 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
   job.over = true;
   job.end = reply;
   if (job.to_delete) Delete(i);
-  if (shape_.in_turn && i + 1 < jobs_.size())
+  if (shape_.in_turn && i + 1 < jobs_.size()) {
+    world_.Count("jobs submitted after another");
     world_.After(absl::ZeroDuration(), &client_, [this, i] { Submit(i + 1); });
-  // A job that no worker has served may fail if no free worker has memory for it; one that a worker
-  // has served never fails because another worker has no memory.
-  const bool no_memory = status.state() == FAILED &&
-                         absl::StrContains(status.reason(), kNoMemory) &&
-                         (job.truth == nullptr || !job.truth->served());
-  if (no_memory) world_.Count("jobs that found no memory");
-  const bool cancelled = status.state() == CANCELLED && job.cancel_after.has_value();
-  if (cancelled) world_.Count("jobs that were cancelled");
-  const bool exhausted = shard_exhausted_ && status.state() == FAILED &&
-                         absl::StrContains(status.reason(), "no memory for ");
-  if (exhausted) world_.Count("jobs whose shard had no memory");
-  const bool excused = cancelled || exhausted || job.workload.poisoned || shard_crashed_ ||
-                       no_memory ||
-                       job.workload.overflows_from != std::numeric_limits<uint64_t>::max();
-  if (status.state() != SUCCEEDED && !excused) {
+  }
+  if (status.state() != SUCCEEDED && !MayEndEarly(job, status)) {
     world_.Violate(Promise::kG8,
                    absl::StrCat(status.name(), " ended as ", JobState_Name(status.state()), ": ",
                                 status.reason()));
   }
-  if (shard_crashed_ && status.state() == FAILED) world_.Count("jobs that failed with their shard");
   if (job.truth == nullptr) return;
   for (size_t s = 0; s < values.size(); ++s) {
     if (values[s] != nullptr) job.value_bytes += values[s]->size() * sizeof(float);
@@ -331,7 +347,35 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
   if (status.state() != SUCCEEDED) return job.truth->OnFailed(values, reply);
   const bool all = std::all_of(values.begin(), values.end(),
                                [](const ValuesPtr& slice) { return slice != nullptr; });
-  if (all) job.truth->OnSucceeded(values, status);
+  if (all) job.truth->OnSucceeded(values, reply);
+}
+
+// Whether a job may have ended otherwise than as SUCCEEDED, and for the reason that it gives.
+bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
+  const bool failed = status.state() == FAILED;
+  const auto says = [&](const char* text) {
+    return failed && absl::StrContains(status.reason(), text);
+  };
+  const bool served = job.truth != nullptr && job.truth->served();
+  // A job that no worker has served may fail if no free worker has memory for it; one that a worker
+  // has served never fails because another worker has no memory.
+  const bool no_memory = says(kNoMemory) && !served;
+  if (no_memory) world_.Count("jobs that found no memory");
+  // One that a worker has served fails once all have a fault that lasts.
+  const bool faulty = says(kWorkerFault) && says("worker worker-") &&
+                      (!served || job.truth->faulty_workers() == workers_.size());
+  if (faulty) world_.Count("jobs that no worker can serve");
+  const bool cancelled = status.state() == CANCELLED && job.cancel_after.has_value();
+  if (cancelled) world_.Count("jobs that were cancelled");
+  const bool exhausted = shard_exhausted_ && says("no memory for ");
+  if (exhausted) world_.Count("jobs whose shard had no memory");
+  const bool too_short = says("wallTime was over before any of") && status.step() == 0 &&
+                         job.workload.spec.stop().wall_time_seconds() > 0;
+  if (too_short) world_.Count("jobs that wallTime ended before their first step");
+  if (shard_crashed_ && failed) world_.Count("jobs that failed with their shard");
+  return no_memory || faulty || cancelled || exhausted || too_short || shard_crashed_ ||
+         (job.workload.poisoned && says("not finite")) ||
+         (job.workload.overflows_from != std::numeric_limits<uint64_t>::max() && says("fp16"));
 }
 
 void Cluster::ListJobs() {
@@ -370,6 +414,7 @@ SeedResult RunSeed(uint64_t seed) {
     solo.shards = 1;
     solo.workers = 1;
     solo.faults = false;
+    solo.steps = cluster.final_steps();
     Cluster reference(seed, solo);
     reference.Run();
     world.Count("runs compared with a solo run");

@@ -29,6 +29,7 @@ struct ClusterShape {
   bool faults = true;
   int jobs = 1;
   bool in_turn = false;  // each is submitted when the one before is over
+  uint64_t steps = 0;    // of each job, whatever limits its time; 0: as it says
 };
 
 class Cluster : private StreamObserver {
@@ -45,6 +46,7 @@ class Cluster : private StreamObserver {
 
   // Of the first job: 0 if it did not succeed.
   uint64_t final_hash() const;
+  uint64_t final_steps() const { return jobs_.front().truth->final_steps(); }
 
   // ---- For the nodes ----
   ShardWatch& watch() { return watch_; }
@@ -52,6 +54,8 @@ class Cluster : private StreamObserver {
   // Of a job that Truth was asked for.
   JobTruth* TruthOf(JobUid job);
   const Workload& WorkloadOf(const std::string& job_name) const;
+  // What opening the job fails with on this worker; nullptr: nothing.
+  const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
 
   // Not registered: kUnavailable where no answer came, or the coordinator's refusal.
   void Register(Process* caller, const RegisterRequest& request,
@@ -113,7 +117,8 @@ class Cluster : private StreamObserver {
     std::optional<absl::Duration> cancel_after;  // its submission
     std::optional<absl::Duration> read_every;    // by a client, while it runs
     bool to_delete = false;
-    int calls = 0;  // under way, that name the job
+    std::map<std::string, WorkerFault> open_faults;  // by worker
+    int calls = 0;                                   // under way, that name the job
     bool over = false;
     bool deleted = false;
     JobReply end;              // what the coordinator says of it once it is over
@@ -128,6 +133,8 @@ class Cluster : private StreamObserver {
   void PlanSwitches(size_t job);
   void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
   void OnEnd(size_t job, const JobReply& reply);
+  void NoteSetAside(const JobStatus& status);
+  bool MayEndEarly(const ClientJob& job, const JobStatus& status);
   void Finish(size_t job, const JobReply& reply, const std::vector<ValuesPtr>& values);
   void ListJobs();
   bool AllOver() const;
@@ -143,6 +150,8 @@ class Cluster : private StreamObserver {
 
   // faults.cc
   void PlanFaults();
+  void PlanOpenFaults(size_t job);
+  void PlanUnitFaults();
   void NextFault();
   void Heal();
   void CutWorker();

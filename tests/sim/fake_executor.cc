@@ -148,6 +148,7 @@ class FakeExecutor::Runner final : public UnitRunner {
     });
   }
   void Hang() { hangs_ = true; }
+  void FailUnit(const WorkerFault& fault) { fault_ = fault; }
 
  private:
   // A unit; or, without a job, what is to be called in its turn.
@@ -250,6 +251,7 @@ class FakeExecutor::Runner final : public UnitRunner {
                const std::vector<ValuesPtr>& values);
   void Evaluate(const Task& task);
   void Finish(UnitId unit);
+  void Fail(UnitId unit, const WorkerFault& fault);
 
   void StopAbandoned() {
     if (tasks_.empty() || hung_ || !tasks_.front().begun || !tasks_.front().abandoned) return;
@@ -273,6 +275,7 @@ class FakeExecutor::Runner final : public UnitRunner {
   bool poked_ = false;
   bool hangs_ = false;  // from the next unit on
   bool hung_ = false;
+  std::optional<WorkerFault> fault_;  // of the next unit
 };
 
 // Forward in the first half of the time, then gradients from the last slice to the first.
@@ -311,6 +314,9 @@ void FakeExecutor::Runner::Train(const Task& task) {
     at += times[r];
   }
   After(at, [this, id = unit.unit] { Finish(id); });
+  if (!fault_.has_value()) return;
+  After(Between(at), [this, id = unit.unit, fault = *fault_] { Fail(id, fault); });
+  fault_.reset();
 }
 
 void FakeExecutor::Runner::Deliver(UnitId unit, uint32_t r, SliceId slice, int log2, bool skipped,
@@ -362,6 +368,17 @@ void FakeExecutor::Runner::Finish(UnitId unit) {
   Stop();
 }
 
+void FakeExecutor::Runner::Fail(UnitId unit, const WorkerFault& fault) {
+  Task* const task = Computing(unit);
+  if (task == nullptr) return;
+  CheckReads(*task);
+  world_->Count(fault.device_lost ? "fault: lost device" : "fault: unit that fails");
+  if (!fault.device_lost) task->job->truth().OnWorkerFault(executor_->process_->name);
+  progress_->EndUnit(-1);
+  listener_->OnFailed({unit, fault.status, fault.device_lost}, task->waited);
+  Stop();
+}
+
 class FakeExecutor::Opener final : public JobOpener {
  public:
   explicit Opener(FakeExecutor* executor) : executor_(executor) {}
@@ -377,7 +394,16 @@ class FakeExecutor::Opener final : public JobOpener {
           absl::StrCat(executor.process_->name, " plans a job while one before it has its memory"));
     }
     OpenedJob opened;
-    if (memory == nullptr) {
+    const WorkerFault* const fault =
+        executor.cluster_->OpenFault(description.spec().name(), executor.process_->name);
+    if (fault != nullptr) {
+      executor.world_->Count(fault->device_lost ? "fault: lost device"
+                             : absl::IsDataLoss(fault->status)
+                                 ? "fault: data that cannot be opened"
+                                 : "fault: model that cannot be built");
+      if (!fault->device_lost) truth->OnWorkerFault(executor.process_->name);
+      opened = {fault->status, fault->device_lost};
+    } else if (memory == nullptr) {
       executor.world_->Count("fault: no memory for a job");
       opened.job = absl::ResourceExhaustedError(kNoMemory);
     } else {
@@ -422,6 +448,10 @@ FakeExecutor::~FakeExecutor() = default;
 
 void FakeExecutor::Hang() {
   if (runner_ != nullptr) runner_->Hang();
+}
+
+void FakeExecutor::FailUnit(const WorkerFault& fault) {
+  if (runner_ != nullptr) runner_->FailUnit(fault);
 }
 
 void FakeExecutor::OnInstalled(JobTruth* truth, Params params, SliceId slice, Clock version,

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tests/sim/worker_wire.h"
 #include "tests/sim/world.h"
@@ -17,6 +18,13 @@ class Cluster;
 
 // What a job that found no memory anywhere fails with.
 inline constexpr char kNoMemory[] = "the neighbour has the device's memory";
+
+// What is wrong with a worker, which others lack. Every message holds kWorkerFault.
+struct WorkerFault {
+  absl::Status status;
+  bool device_lost = false;
+};
+inline constexpr char kWorkerFault[] = "simulated fault";
 
 // Has memory for one job at a time.
 class FakeDevice {
@@ -44,6 +52,8 @@ class FakeExecutor {
   void ShareDeviceWith(FakeExecutor& other) { device_ = other.device_; }
   // From the next unit on that is computed nothing gets on any more in this life of the process.
   void Hang();
+  // The next unit fails before its end.
+  void FailUnit(const WorkerFault& fault);
 
   std::unique_ptr<JobOpener> MakeOpener();
   MakeUnitRunner RunnerMaker();

@@ -1,6 +1,8 @@
 // What goes wrong in a seed, and when.
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
 
 namespace starling::sim {
@@ -34,6 +36,40 @@ void Cluster::PlanFaults() {
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   NextFault();
   world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
+}
+
+// Some workers, or all of them, cannot open some jobs. Draws from numbers of its own.
+void Cluster::PlanOpenFaults(size_t i) {
+  Random random(Mix(seed_, 970 + i));
+  if (!random.Chance(0.08)) return;
+  const double share = random.Chance(0.3) ? 1 : 0.4;
+  const auto message = [](const char* what) { return absl::StrCat(kWorkerFault, ": ", what); };
+  const std::vector<WorkerFault> faults = {
+      {absl::DataLossError(message("/simulated/train ends within a record"))},
+      {absl::FailedPreconditionError(message("its build lays the job out differently"))},
+      {absl::InternalError(message("its model cannot be built"))},
+  };
+  for (const auto& worker : workers_) {
+    if (random.Chance(share)) jobs_[i].open_faults[worker->name] = Pick(random, faults);
+  }
+}
+
+// In some seeds units fail, on any worker. Draws from numbers of its own.
+void Cluster::PlanUnitFaults() {
+  Random random(Mix(seed_, 980));
+  if (!random.Chance(0.08)) return;
+  const auto message = [](const char* what) { return absl::StrCat(kWorkerFault, ": ", what); };
+  const std::vector<WorkerFault> faults = {
+      {absl::DataLossError(message("/simulated/train can no longer be read"))},
+      {absl::InternalError(message("its kernel fails"))},
+      {absl::InternalError(message("its device is lost")), /*device_lost=*/true},
+  };
+  for (int64_t left = random.Between(1, 3); left > 0; --left) {
+    WorkerNode* const worker = Pick(random, workers_).get();
+    const WorkerFault& fault = Pick(random, faults);
+    world_.After(random.Between(absl::Milliseconds(200), absl::Seconds(3)), nullptr,
+                 [this, worker, fault] { worker->FailUnit(fault); });
+  }
 }
 
 void Cluster::NextFault() {
@@ -92,13 +128,12 @@ void Cluster::Revive(WorkerNode* worker, absl::Duration after) {
   });
 }
 
-// SIGTERM. Supervisors start it again.
+// SIGTERM.
 void Cluster::DrainWorker() {
   WorkerNode* worker = Pick(world_.random(), workers_).get();
   if (!worker->alive) return;
   world_.Count("fault: SIGTERM");
   world_.After(absl::ZeroDuration(), worker, [worker] { worker->Drain(); });
-  for (int seconds : {1, 4, 8}) Revive(worker, absl::Seconds(seconds));
 }
 
 void Cluster::CrashCoordinator() {

@@ -49,6 +49,7 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEven
     watched.truth->OnPolicyOrdered(partition, orders->policy);
     if (orders->next_policy.has_value())
       watched.truth->OnPolicyOrdered(partition, *orders->next_policy);
+    if (orders->training_end) watched.truth->OnTrainingEnd(partition, *orders->training_end);
   } else if (const auto* frame = std::get_if<FrameReceived>(&event)) {
     if (frame->payload.value != 0) watched.pushes[frame->payload] = frame->header;
   } else if (const auto* measured = std::get_if<Measured>(&event)) {

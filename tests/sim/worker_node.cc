@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/version/version.h"
 #include "tests/sim/cluster.h"
@@ -17,6 +18,9 @@ namespace {
 
 namespace action = session::action;
 namespace event = session::event;
+
+// A supervisor starts a process that exits again.
+constexpr absl::Duration kRestartAfter = absl::Seconds(1);
 
 // What nothing but orders can bring about.
 bool ComesOfOrders(const session::Action& a) {
@@ -79,9 +83,15 @@ void WorkerNode::Crash() {
 
 void WorkerNode::OnExit(const absl::Status& status) {
   exited_ = true;
-  world_->Count(status.ok() ? "drained workers" : "workers that gave up draining");
+  world_->Count(status.ok() ? "drained workers"
+                : absl::StrContains(status.message(), kWorkerFault)
+                    ? "workers that left without their device"
+                    : "workers that gave up draining");
   world_->After(absl::ZeroDuration(), nullptr, [this, mine = life] {
     if (alive && life == mine) Crash();
+  });
+  world_->After(kRestartAfter, nullptr, [this] {
+    if (!alive) Start();
   });
 }
 

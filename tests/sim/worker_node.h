@@ -33,6 +33,7 @@ class WorkerNode : public Process, private SessionWatch {
   bool exited() const { return exited_; }
   // It goes on to report, but what it computes next does not end.
   void Hang() { executor_.Hang(); }
+  void FailUnit(const WorkerFault& fault) { executor_.FailUnit(fault); }
 
   // How long a micro-batch takes.
   void set_micro_batch_time(absl::Duration time) { executor_.set_micro_batch_time(time); }

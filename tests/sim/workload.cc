@@ -101,6 +101,15 @@ void SetClip(uint64_t seed, Workload& w) {
   w.spec.mutable_clip()->set_norm(random.Chance(0.5) ? 1 : 15);
 }
 
+// Limits the running time of some jobs. Draws from numbers of its own.
+void SetWallTime(uint64_t seed, int number, Workload& w) {
+  Random random(Mix(seed, 960 + number));
+  if (!random.Chance(0.12)) return;
+  // In so little time as the least no step is done.
+  const int64_t tenths = random.Chance(0.25) ? 1 : random.Between(2, 30);
+  w.spec.mutable_stop()->set_wall_time_seconds(0.1 * static_cast<double>(tenths));
+}
+
 // Of some jobs. Draws from numbers of its own.
 void SetPrecision(uint64_t seed, int number, Workload& w) {
   Random random(Mix(seed, 910 + number));
@@ -137,6 +146,7 @@ Workload MakeWorkload(uint64_t seed, int number) {
   if (batch % 2 == 0 && random.Chance(0.5)) w.train_samples -= batch / 2;
   w.spec.mutable_train()->mutable_csv()->set_path("/simulated/train");
   w.spec.mutable_stop()->set_epochs(epochs);
+  SetWallTime(seed, number, w);
   w.spec.set_workers_min(static_cast<uint32_t>(random.Between(1, number > 0 ? 2 : 3)));
   w.spec.set_workers_max(static_cast<uint32_t>(random.Between(w.spec.workers_min(), 5)));
   if (random.Chance(0.5)) {
