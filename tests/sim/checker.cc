@@ -9,23 +9,13 @@
 #include "common/data_plan/job_steps.h"
 
 namespace starling::sim {
-namespace {
-
-std::pair<uint32_t, uint64_t> ItemKey(const WorkRange& work, uint32_t micro_batches) {
-  return {work.epoch, work.first / micro_batches * micro_batches};
-}
-
-std::string Text(const WorkRange& work) {
-  return absl::StrCat(work.epoch, ":[", work.first, ",", work.first + work.count, ")");
-}
-
-}  // namespace
 
 JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
     : world_(world),
       workload_(workload),
       run_{JobUid(description.run().job_uid()), description.run().era()},
-      layout_(MakeLayout(description.spec()).value()) {
+      layout_(MakeLayout(description.spec()).value()),
+      decisions_(world, workload, &layout_) {
   slices_.resize(layout_.slices.size());
   if (workload->partitions == 0) return;
   // Small models have one slice to a partition; several, and none, must do as well.
@@ -60,68 +50,13 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
   }
   if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
   if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
-  CheckPushedScale(push);
-}
-
-// fp16: all that is computed of a BSP step is scaled as the log says that the step is; elsewhere as
-// it said at some time.
-void JobTruth::CheckPushedScale(const FrameHeader& push) {
-  if (workload_->spec.precision() != PRECISION_FP16) return;
-  overflowed_[ItemKey(push.key.work, workload_->spec.batch().micro_batches())] |=
-      (push.flags & frame_flags::kSkipped) != 0;
-  const bool bsp = PolicyOf(push.policy).kind == PolicyKind::kBsp;
-  const uint64_t step = JobStep(push.key.work);
-  const bool right = bsp ? step < scales_.size() && scales_[step] == push.loss_scale_log2
-                         : std::count(scales_.begin(), scales_.end(), push.loss_scale_log2) > 0;
-  if (right) return;
-  world_->Violate(
-      Promise::kDecision,
-      absl::StrCat("a gradient of step ", step, " came with the loss scaled by 2^",
-                   static_cast<int>(push.loss_scale_log2), ", which the log does not say"));
-}
-
-// fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP
-// and async slices may hold different attempts, each of which was skipped, or was not, as a whole.
-void JobTruth::CheckSkipped(const Record& record, const FrameHeader& push) {
-  if (workload_->spec.precision() != PRECISION_FP16) return;
-  const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
-  bool expected = (push.flags & frame_flags::kSkipped) != 0;
-  if (PolicyOf(push.policy).kind == PolicyKind::kBsp) {
-    expected = overflowed_[key];
-    if (decided_.try_emplace(key, record.skipped).first->second != record.skipped)
-      expected = !record.skipped;
-  }
-  if (record.skipped != expected) {
-    world_->Violate(Promise::kDecision,
-                    absl::StrCat("slice ", record.slice.value, " of ", Text(record.work), " was ",
-                                 record.skipped ? "" : "not ", "skipped"));
-  }
-  if (record.skipped) {
-    slices_[record.slice.value].skipped.insert(key);
-    world_->Count("updates that were skipped");
-  }
-  if (record.slice != kLossScaleSlice) return;
-  if (!record.skipped) {
-    loss_scale_.Clean();
-  } else if (!loss_scale_.Overflow(push.loss_scale_log2)) {
-    world_->Violate(Promise::kDecision, "a job went on after an overflow at the least scale");
-  }
-  scales_.push_back(loss_scale_.state().log2);
-}
-
-bool JobTruth::Counts(SliceId slice, uint32_t epoch, uint64_t first) const {
-  return !slices_[slice.value].skipped.contains({epoch, first});
+  decisions_.OnAccepted(push, PolicyOf(push.policy).kind == PolicyKind::kBsp);
 }
 
 ConsistencyPolicy JobTruth::PolicyOf(PolicyNumber number) const {
   if (const auto it = policies_.find(number); it != policies_.end()) return it->second.policy;
   const Policy& policy = workload_->spec.policy();
   return {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
-}
-
-uint64_t JobTruth::JobStep(const WorkRange& work) const {
-  return work.epoch * StepsInFullEpoch(workload_->spec, workload_->train_samples) +
-         work.first / workload_->spec.batch().micro_batches();
 }
 
 // G2: a policy takes effect at a clock beyond every member's, the same one everywhere.
@@ -137,7 +72,7 @@ void JobTruth::OnPolicyOrdered(PartitionId partition, const PolicyAt& policy) {
   }
   for (const SliceId slice : layout_.partitions[partition.value]) {
     for (const auto& [key, times] : slices_[slice.value].times) {
-      const uint64_t step = JobStep({WorkPurpose::kTrain, key.first, key.second, 1});
+      const uint64_t step = JobStep(*workload_, {WorkPurpose::kTrain, key.first, key.second, 1});
       if (step < policy.step) continue;
       return world_->Violate(
           Promise::kG2,
@@ -172,54 +107,22 @@ void JobTruth::OnTrainingEnd(PartitionId partition, uint64_t step) {
 
 // G6: each item once for each slice.
 void JobTruth::OnApplied(PartitionId partition, const Record& record, const FrameHeader& push) {
-  if (training_end_.has_value() && JobStep(record.work) >= *training_end_) {
-    world_->Violate(Promise::kG7, absl::StrCat("work ", Text(record.work), " was applied although ",
-                                               "the job ends at step ", *training_end_));
+  if (training_end_.has_value() && JobStep(*workload_, record.work) >= *training_end_) {
+    world_->Violate(Promise::kG7,
+                    absl::StrCat("work ", RangeToString(record.work), " was applied although ",
+                                 "the job ends at step ", *training_end_));
   }
-  CheckSkipped(record, push);
-  if (!record.skipped) CheckScale(record);
+  decisions_.OnApplied(record, push, PolicyOf(push.policy).kind == PolicyKind::kBsp);
   SliceTruth& slice = slices_[record.slice.value];
-  const auto key = ItemKey(record.work, workload_->spec.batch().micro_batches());
+  const auto key = ItemOf(*workload_, record.work);
   const int times = ++slice.times[key];
   if (times > 1) {
-    world_->Violate(Promise::kG6, absl::StrCat("work ", Text(record.work), " counted ", times,
-                                               " times for slice ", record.slice.value,
+    world_->Violate(Promise::kG6, absl::StrCat("work ", RangeToString(record.work), " counted ",
+                                               times, " times for slice ", record.slice.value,
                                                " in partition ", partition.value));
   }
   slice.order.try_emplace(key, slice.applied);
   ++slice.applied;
-}
-
-void JobTruth::OnNorm(SliceId slice, const WorkRange& work, double norm2) {
-  norms2_[ItemKey(work, workload_->spec.batch().micro_batches())][slice] = norm2;
-}
-
-// All slices of a step are scaled by what its whole gradient says, and nothing is applied before
-// that is known.
-void JobTruth::CheckScale(const Record& record) const {
-  if (workload_->spec.clip().scope() != Clip::GLOBAL) return;
-  if (layout_.slices[record.slice.value].kind != TRAINABLE) return;
-  const auto step = norms2_.find(ItemKey(record.work, workload_->spec.batch().micro_batches()));
-  double norm2 = 0;
-  size_t known = 0;
-  if (step != norms2_.end()) {
-    for (const auto& [slice, of_slice] : step->second) norm2 += of_slice;
-    known = step->second.size();
-  }
-  const auto trainable = static_cast<size_t>(
-      std::count_if(layout_.slices.begin(), layout_.slices.end(),
-                    [](const Slice& slice) { return slice.kind == TRAINABLE; }));
-  const double stretch = static_cast<double>(workload_->spec.batch().global()) /
-                         static_cast<double>(SamplesIn(*workload_, record.work));
-  const double clip =
-      std::min(1.0, workload_->spec.clip().norm() / (std::sqrt(norm2) * stretch + 1e-6));
-  world_->Count(clip < 1 ? "updates that were clipped" : "updates below the norm");
-  if (known == trainable && std::abs(record.scalars.scale - stretch * clip) < 1e-5 * stretch * clip)
-    return;
-  world_->Violate(Promise::kDecision,
-                  absl::StrCat("slice ", record.slice.value, " of ", Text(record.work),
-                               " was scaled by ", record.scalars.scale, " with ", known, " of ",
-                               trainable, " norms known, which say ", stretch * clip));
 }
 
 // The copy for evaluation is the epoch's end, not more and not less.
@@ -308,15 +211,15 @@ void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) {
 // G1: an ack is a promise that it was applied.
 void JobTruth::OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work) {
   if (ack.answer == Answer::kAlreadyCounted) world_->Count("ALREADY_COUNTED");
-  const auto key = ItemKey(work, workload_->spec.batch().micro_batches());
+  const auto key = ItemOf(*workload_, work);
   if (slices_[slice.value].times.contains(key)) return;
-  world_->Violate(Promise::kG1, absl::StrCat("the push of ", Text(work), " for slice ", slice.value,
-                                             " was acked, but not applied"));
+  world_->Violate(Promise::kG1, absl::StrCat("the push of ", RangeToString(work), " for slice ",
+                                             slice.value, " was acked, but not applied"));
 }
 
 bool JobTruth::Counted(SliceId slice, const WorkRange& item, size_t before) const {
   const auto& order = slices_[slice.value].order;
-  const auto it = order.find(ItemKey(item, workload_->spec.batch().micro_batches()));
+  const auto it = order.find(ItemOf(*workload_, item));
   return it != order.end() && it->second < before;
 }
 
@@ -378,8 +281,8 @@ const Values& JobTruth::ExpectedAtStep(SliceId slice, uint64_t step) {
   const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
   const uint32_t micro = workload_->spec.batch().micro_batches();
   for (; at < step; ++at) {
-    if (Counts(slice, static_cast<uint32_t>(at / full), at % full * micro))
-      AddStep(*workload_, layout_, slice, at, &values);
+    const ItemKey item(static_cast<uint32_t>(at / full), at % full * micro);
+    if (!decisions_.Skipped(slice, item)) AddStep(*workload_, layout_, slice, at, &values);
   }
   return values;
 }
@@ -472,7 +375,7 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply&
   CheckPolicies(status);
   const uint64_t steps = status.step();
   const bool stopped = steps < JobSteps(workload_->spec, workload_->train_samples);
-  if (workload_->poisoned && JobStep(workload_->poison) < steps)
+  if (workload_->poisoned && JobStep(*workload_, workload_->poison) < steps)
     world_->Violate(Promise::kFinite, "a job with a gradient that is not a number succeeded");
   if (stopped && !CheckStopped(status)) return CheckCounted(values, reply);
   for (uint32_t s = 0; s < slices_.size(); ++s) {
@@ -511,8 +414,9 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
     world_->Count("jobs stopped by overflows");
     const bool named =
         why.find("step") != std::string::npos && why.find("worker") != std::string::npos;
-    if (!named || scales_.back() != LossScale::kLeastLog2)
-      world_->Violate(Promise::kDecision, absl::StrCat("stopped at 2^", scales_.back(), ": ", why));
+    if (!named || decisions_.loss_scale_log2() != LossScale::kLeastLog2)
+      world_->Violate(Promise::kDecision,
+                      absl::StrCat("stopped at 2^", decisions_.loss_scale_log2(), ": ", why));
   }
   CheckCounted(values, reply);
 }
@@ -529,7 +433,7 @@ void JobTruth::CheckCounted(const std::vector<ValuesPtr>& values, const JobReply
     if (values[s] == nullptr || exact.contains(layout_.slices[s].partition)) continue;
     std::vector<std::pair<WorkRange, int>> times;
     for (const auto& [key, count] : slices_[s].times) {
-      if (slices_[s].skipped.contains(key)) continue;
+      if (decisions_.Skipped(SliceId(static_cast<uint32_t>(s)), key)) continue;
       times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
     }
     if (*values[s] != ExpectedWith(*workload_, layout_, SliceId(static_cast<uint32_t>(s)), times)) {
@@ -537,39 +441,6 @@ void JobTruth::CheckCounted(const std::vector<ValuesPtr>& values, const JobReply
           Promise::kG1,
           absl::StrCat("slice ", s, " of a job that ended early is not what was applied"));
     }
-  }
-}
-
-void ControlTruth::OnStarted(Generation generation) {
-  if (generation <= last_) {
-    world_->Violate(Promise::kG5,
-                    absl::StrCat("generation ", generation.value, " after ", last_.value));
-  }
-  last_ = std::max(last_, generation);
-}
-
-void ControlTruth::OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation) {
-  const auto [it, fresh] = incarnations_.try_emplace(incarnation, nonce);
-  if (it->second == nonce) return;
-  world_->Violate(Promise::kG5,
-                  absl::StrCat("incarnation ", incarnation.value, " was given twice, now to ", id));
-}
-
-void ControlTruth::OnSubmitted(uint64_t uid, const std::string& name) {
-  const auto [it, fresh] = submitted_.try_emplace(uid, name);
-  if (it->second != name)
-    world_->Violate(Promise::kG5, absl::StrCat("uid ", uid, " was given twice"));
-}
-
-void ControlTruth::OnDeleted(uint64_t uid) { submitted_.erase(uid); }
-
-void ControlTruth::OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs,
-                            Generation generation) {
-  for (const auto& [uid, name] : submitted_) {
-    if (std::find(jobs.begin(), jobs.end(), std::make_pair(uid, name)) != jobs.end()) continue;
-    world_->Violate(Promise::kG5,
-                    absl::StrCat("job ", name, " (", uid, ") was accepted, and generation ",
-                                 generation.value, " does not know it"));
   }
 }
 

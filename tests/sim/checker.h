@@ -1,4 +1,4 @@
-// The promises, checked against what really happened. Knows everything; decides nothing in the
+// A job's promises, checked against what really happened. Knows everything; decides nothing in the
 // cluster.
 #ifndef STARLING_TESTS_SIM_CHECKER_H_
 #define STARLING_TESTS_SIM_CHECKER_H_
@@ -16,6 +16,7 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/record.h"
 #include "common/protocol/types.h"
+#include "tests/sim/decision_truth.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
 
@@ -56,7 +57,9 @@ class JobTruth {
   void OnTrainingEnd(PartitionId partition, uint64_t step);
   void OnApplied(PartitionId partition, const Record& record, const FrameHeader& push);
   // The squared norm of a step's gradient of one slice, whole; where the job clips.
-  void OnNorm(SliceId slice, const WorkRange& work, double norm2);
+  void OnNorm(SliceId slice, const WorkRange& work, double norm2) {
+    decisions_.OnNorm(slice, work, norm2);
+  }
   // The epoch's copy is read, and has these values.
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
   // BSP: exactly this version is read by a client.
@@ -96,19 +99,13 @@ class JobTruth {
     std::map<SliceId, Lsn> seen;
   };
   struct SliceTruth {
-    std::map<std::pair<uint32_t, uint64_t>, int> times;     // (epoch, first): counted so often
-    std::map<std::pair<uint32_t, uint64_t>, size_t> order;  // when first
-    std::set<std::pair<uint32_t, uint64_t>> skipped;        // of these
+    std::map<ItemKey, int> times;     // counted so often
+    std::map<ItemKey, size_t> order;  // when first
     size_t applied = 0;
   };
 
-  void CheckPushedScale(const FrameHeader& push);
-  void CheckSkipped(const Record& record, const FrameHeader& push);
-  bool Counts(SliceId slice, uint32_t epoch, uint64_t first) const;
-  void CheckScale(const Record& record) const;
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
-  uint64_t JobStep(const WorkRange& work) const;
   const Values& ExpectedAtStep(SliceId slice, uint64_t step);
   void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
   void CheckPolicies(const JobStatus& status) const;
@@ -121,20 +118,14 @@ class JobTruth {
   const Workload* const workload_;
   const RunId run_;
   Layout layout_;
+  DecisionTruth decisions_;
   std::vector<SliceTruth> slices_;
-  std::map<std::pair<SliceId, uint32_t>, Values> cuts_;                        // expected, by epoch
-  std::map<std::pair<uint32_t, uint64_t>, std::map<SliceId, double>> norms2_;  // by item
+  std::map<std::pair<SliceId, uint32_t>, Values> cuts_;  // expected, by epoch
   std::map<PartitionId, RosterList> rosters_;
   std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
   std::map<PartitionId, PolicyNumber> ordered_;  // the newest
   std::map<PartitionId, PolicyNumber> followed_;
   std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // after so many steps
-  // fp16.
-  std::map<std::pair<uint32_t, uint64_t>, bool> overflowed_;  // by item: whether any push of it did
-  // BSP, by item: whether it was skipped.
-  std::map<std::pair<uint32_t, uint64_t>, bool> decided_;
-  LossScale loss_scale_;
-  std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
   std::map<Incarnation, Replica> replicas_;
   std::optional<uint64_t> training_end_;  // that partitions heard of
   std::set<std::string> faulty_workers_;
@@ -142,24 +133,6 @@ class JobTruth {
   uint64_t final_steps_ = 0;
   bool over_ = false;
   bool served_ = false;
-};
-
-// Promises about the coordinator.
-class ControlTruth {
- public:
-  explicit ControlTruth(World* world) : world_(world) {}
-
-  void OnStarted(Generation generation);
-  void OnRegistered(uint64_t nonce, uint32_t id, Incarnation incarnation);
-  void OnSubmitted(uint64_t uid, const std::string& name);  // acked
-  void OnDeleted(uint64_t uid);                             // acked
-  void OnListed(const std::vector<std::pair<uint64_t, std::string>>& jobs, Generation generation);
-
- private:
-  World* const world_;
-  Generation last_;
-  std::map<Incarnation, uint64_t> incarnations_;
-  std::map<uint64_t, std::string> submitted_;
 };
 
 }  // namespace starling::sim

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/sim/checker.h"
+#include "tests/sim/control_truth.h"
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/network.h"
 #include "tests/sim/reader.h"

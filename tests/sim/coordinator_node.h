@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "server/coordinator/host/coordinator_host.h"
-#include "tests/sim/checker.h"
+#include "tests/sim/control_truth.h"
 #include "tests/sim/network.h"
 #include "tests/sim/world.h"
 

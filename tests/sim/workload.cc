@@ -164,6 +164,20 @@ Workload MakeWorkload(uint64_t seed, int number) {
   return w;
 }
 
+ItemKey ItemOf(const Workload& workload, const WorkRange& range) {
+  const uint64_t micro = workload.spec.batch().micro_batches();
+  return {range.epoch, range.first / micro * micro};
+}
+
+uint64_t JobStep(const Workload& workload, const WorkRange& range) {
+  return range.epoch * StepsInFullEpoch(workload.spec, workload.train_samples) +
+         range.first / workload.spec.batch().micro_batches();
+}
+
+std::string RangeToString(const WorkRange& range) {
+  return absl::StrCat(range.epoch, ":[", range.first, ",", range.first + range.count, ")");
+}
+
 uint64_t SamplesIn(const Workload& workload, const WorkRange& range) {
   uint64_t samples = 0;
   for (uint64_t id = range.first; id < range.first + range.count; ++id) {
@@ -206,8 +220,7 @@ void AddStep(const Workload& w, const Layout& layout, SliceId slice, uint64_t st
 
 bool Overflows(const Workload& w, const WorkRange& range, int log2, uint32_t slices,
                SliceId* slice) {
-  const uint64_t full = StepsInFullEpoch(w.spec, w.train_samples);
-  const uint64_t step = range.epoch * full + range.first / w.spec.batch().micro_batches();
+  const uint64_t step = JobStep(w, range);
   bool any = false;
   for (uint64_t id = range.first; id < range.first + range.count; ++id) {
     const uint64_t drawn = Mix(w.spec.seed(), Mix(range.epoch, id));

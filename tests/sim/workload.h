@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/placement/layout.h"
@@ -38,6 +39,18 @@ struct Workload {
 
 // A job for this seed. `number`: 0 for the first, 1 for one that is queued behind it.
 Workload MakeWorkload(uint64_t seed, int number);
+
+// An item: its epoch and first micro-batch.
+using ItemKey = std::pair<uint32_t, uint64_t>;
+
+// The item that the range is a part of.
+ItemKey ItemOf(const Workload& workload, const WorkRange& range);
+
+// The job's step of that item.
+uint64_t JobStep(const Workload& workload, const WorkRange& range);
+
+// For messages.
+std::string RangeToString(const WorkRange& range);
 
 // The number of the first of `range`'s micro-batches' samples, and behind the last's, in its
 // epoch's order.

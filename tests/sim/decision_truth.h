@@ -1,0 +1,58 @@
+// What all slices of one step must agree on, checked against what happened: the scale by which a
+// clipped gradient is multiplied, and in fp16 the loss scale and which steps are skipped.
+#ifndef STARLING_TESTS_SIM_DECISION_TRUTH_H_
+#define STARLING_TESTS_SIM_DECISION_TRUTH_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "common/placement/layout.h"
+#include "common/protocol/frame.h"
+#include "common/protocol/record.h"
+#include "common/protocol/types.h"
+#include "tests/sim/workload.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+// Of one job. `bsp`: the policy of the push is BSP.
+class DecisionTruth {
+ public:
+  // All of them outlive it.
+  DecisionTruth(World* world, const Workload* workload, const Layout* layout)
+      : world_(world), workload_(workload), layout_(layout) {}
+
+  // A partition counts the push.
+  void OnAccepted(const FrameHeader& push, bool bsp);
+  // The squared norm of a step's gradient of one slice, whole; where the job clips.
+  void OnNorm(SliceId slice, const WorkRange& work, double norm2);
+  void OnApplied(const Record& record, const FrameHeader& push, bool bsp);
+
+  bool Skipped(SliceId slice, const ItemKey& item) const {
+    return skipped_.contains({slice, item});
+  }
+  // After all outcomes that were applied.
+  int loss_scale_log2() const { return scales_.back(); }
+
+ private:
+  void CheckSkipped(const Record& record, const FrameHeader& push, bool bsp);
+  void CheckScale(const Record& record) const;
+
+  World* const world_;
+  const Workload* const workload_;
+  const Layout* const layout_;
+  std::map<ItemKey, std::map<SliceId, double>> norms2_;
+  // fp16.
+  std::map<ItemKey, bool> overflowed_;  // whether any push of it did
+  std::map<ItemKey, bool> decided_;     // BSP: whether it was skipped
+  std::set<std::pair<SliceId, ItemKey>> skipped_;
+  LossScale loss_scale_;
+  std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_DECISION_TRUTH_H_
