@@ -18,7 +18,7 @@ JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription&
       decisions_(world, workload, &layout_) {
   slices_.resize(layout_.slices.size());
   if (workload->partitions == 0) return;
-  // Small models have one slice to a partition; several, and none, must do as well.
+  // Small models have one slice per partition. Several slices, and none, must work as well.
   for (auto& partition : layout_.partitions) partition.clear();
   for (Slice& slice : layout_.slices) {
     slice.partition = PartitionId(slice.id.value % workload->partitions % description.partitions());
@@ -35,7 +35,7 @@ void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
   }
 }
 
-// G1, fencing: whoever is not a member, or speaks of another run or view, changes nothing.
+// G1, fencing: a sender that is no member, or a frame of another run or view, changes nothing.
 void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId run,
                           ViewNumber view) {
   const auto& members = rosters_[partition].members;
@@ -82,7 +82,7 @@ void JobTruth::OnPolicyOrdered(PartitionId partition, const PolicyAt& policy) {
   }
 }
 
-// G2: all before the step was done under the policy before, nothing after it.
+// G2: everything before the policy's step was counted under the previous policy, nothing beyond it.
 void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
   world_->Count("policy switches");
   followed_[partition] = number;
@@ -125,7 +125,7 @@ void JobTruth::OnApplied(PartitionId partition, const Record& record, const Fram
   ++slice.applied;
 }
 
-// The copy for evaluation is the epoch's end, not more and not less.
+// G7: the copy for evaluation has the values of the epoch's end.
 void JobTruth::OnCut(SliceId slice, uint32_t epoch, const Values& values) {
   if (workload_->gradient != GradientKind::kCounting || workload_->poisoned) return;
   const auto [it, fresh] = cuts_.try_emplace({slice, epoch});
@@ -165,7 +165,7 @@ ValueTruth JobTruth::OnValueAnswered(PartitionId partition, SliceId slice, uint6
   return truth;
 }
 
-// G2: who joins is not further behind the fastest than the bound.
+// G2: a joiner is not further behind the fastest replica than the bound.
 void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock,
                          PolicyNumber number) {
   Replica& replica = replicas_[incarnation];
@@ -176,7 +176,7 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock,
   replica.policy = number;
   const ConsistencyPolicy policy = PolicyOf(number);
   if (policy.kind != PolicyKind::kSsp) return;
-  if (!IsMember(incarnation)) return;  // was paused, and does not know yet
+  if (!IsMember(incarnation)) return;  // it was removed while paused, and does not know yet
   const Clock bound = policy.staleness;
   for (const auto& [other, state] : replicas_) {
     if (other == incarnation || !state.active || state.policy != number ||
@@ -188,7 +188,7 @@ void JobTruth::OnEntered(WorkerId worker, Incarnation incarnation, Clock clock,
   }
 }
 
-// Of all partitions.
+// Whether it is in all partitions' rosters.
 bool JobTruth::IsMember(Incarnation incarnation) const {
   return std::all_of(rosters_.begin(), rosters_.end(), [&](const auto& entry) {
     const auto& members = entry.second.members;
@@ -223,8 +223,8 @@ bool JobTruth::Counted(SliceId slice, const WorkRange& item, size_t before) cons
   return it != order.end() && it->second < before;
 }
 
-// G2: what a reader at clock c gets holds all updates stamped up to c - s - 1 of everybody who
-// counts, and no less than it had.
+// G2: a value pulled at clock c includes all active replicas' updates stamped up to c - s - 1, and
+// is never older than the value before.
 void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
                            const ValueTruth& value, const Values& bytes) {
   if (value.policy != value.pull_policy) {
@@ -248,17 +248,18 @@ void JobTruth::OnInstalled(Incarnation incarnation, SliceId slice, Clock clock,
       const auto unit = units.find(k);
       if (unit != units.end() && Counted(slice, unit->second, value.applied)) continue;
       if (active.joined != replicas_[active.incarnation].joined)
-        continue;  // it has left and come again since
+        continue;  // it has left and rejoined since
       world_->Violate(Promise::kG2,
                       absl::StrCat("a pull at clock ", clock, " does not have the update of clock ",
                                    k, " by incarnation ", active.incarnation.value, ", which ",
-                                   unit == units.end() ? "has not begun" : "is not applied"));
+                                   unit == units.end() ? "was not started" : "is not applied"));
       return;
     }
   }
 }
 
-// BSP is s = 0: exactly the updates of the steps before, also right after a switch to it.
+// BSP is s = 0: a value has exactly the updates of the steps before, also right after a switch to
+// BSP.
 void JobTruth::CheckExact(SliceId slice, Clock clock, const ValueTruth& value,
                           const Values& bytes) {
   if (value.version != static_cast<uint64_t>(clock)) {
@@ -287,7 +288,7 @@ const Values& JobTruth::ExpectedAtStep(SliceId slice, uint64_t step) {
   return values;
 }
 
-// Numbers and steps ascend, and what is in force comes first.
+// Numbers and steps ascend, and policies in force come first.
 void JobTruth::CheckPolicies(const JobStatus& status) const {
   uint64_t step = 0;
   bool in_force = true;
@@ -313,8 +314,8 @@ void JobTruth::CheckFinite(const std::vector<ValuesPtr>& values) const {
   }
 }
 
-// stop.wallTime: the job ends at one step, as its status says, and that of all slices, unless no
-// worker was left to get there. False: none was.
+// stop.wallTime: the job ends at one step on all slices, and its status names that step. False: no
+// worker was left, so the job ended as it was.
 bool JobTruth::CheckStopped(const JobStatus& status) const {
   const PolicyRecord& last = *status.policies().rbegin();
   const std::string expected = absl::StrCat("stopped by wallTime at step ", status.step(), " of ",
@@ -421,11 +422,11 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
   CheckCounted(values, reply);
 }
 
-// What was counted before the job ended was counted once.
+// The values are the sum of what was counted until the job ended.
 void JobTruth::CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const {
   if (workload_->gradient != GradientKind::kCounting) return;
   const uint32_t micro = workload_->spec.batch().micro_batches();
-  std::set<PartitionId> exact;  // what is read of them was checked when it was sent
+  std::set<PartitionId> exact;  // their values were checked when they were sent
   for (const PartitionValues& partition : reply.values()) {
     if (partition.has_version()) exact.insert(PartitionId(partition.partition()));
   }

@@ -1,5 +1,5 @@
-// A job's promises, checked against what really happened. Knows everything; decides nothing in the
-// cluster.
+// A job's promises, checked against what really happened. The checker sees everything and changes
+// nothing in the cluster.
 #ifndef STARLING_TESTS_SIM_CHECKER_H_
 #define STARLING_TESTS_SIM_CHECKER_H_
 
@@ -22,19 +22,19 @@
 
 namespace starling::sim {
 
-// What a VALUE really is, beside its bytes.
+// What a VALUE frame really contains, apart from its bytes.
 struct ValueTruth {
   RunId run;
   uint64_t version = 0;  // BSP: sealed steps
-  size_t applied = 0;    // SSP, async: updates in it
+  size_t applied = 0;    // SSP, async: updates included
   Lsn lsn;
-  PolicyNumber policy;       // that the partition follows
-  PolicyNumber pull_policy;  // that the puller followed
+  PolicyNumber policy;       // the partition's
+  PolicyNumber pull_policy;  // the puller's
   struct Active {
     Incarnation incarnation;
     Clock joined = 0;
   };
-  std::vector<Active> active;  // members that counted when it was sent
+  std::vector<Active> active;  // active members when it was sent
 };
 
 // One job as it really is.
@@ -49,20 +49,20 @@ class JobTruth {
 
   // ---- Shards ----
   void OnRoster(PartitionId partition, const RosterList& roster);
-  // A partition takes the payload of a push for counting.
+  // A partition accepts a push, and will count it.
   void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
-  // stop.wallTime ends the job: a partition hears that no step from this one on runs.
+  // stop.wallTime: a partition hears that this step and later ones do not run.
   void OnTrainingEnd(PartitionId partition, uint64_t step);
   void OnApplied(PartitionId partition, const Record& record, const FrameHeader& push);
-  // The squared norm of a step's gradient of one slice, whole; where the job clips.
+  // The squared norm of one slice's gradient in a step, if the job clips.
   void OnNorm(SliceId slice, const WorkRange& work, double norm2) {
     decisions_.OnNorm(slice, work, norm2);
   }
-  // The epoch's copy is read, and has these values.
+  // The copy made at the epoch's cut is read, and has these values.
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
-  // BSP: exactly this version is read by a client.
+  // BSP: a client reads exactly this version.
   void OnVersionRead(SliceId slice, uint64_t version, const Values& values);
   ValueTruth OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
 
@@ -70,11 +70,11 @@ class JobTruth {
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);
   void OnParked(Incarnation incarnation);
   void OnGone(Incarnation incarnation);  // the process died or was fenced
-  // The worker cannot open the job, or cannot compute a unit of it.
+  // The worker cannot open the job, or cannot compute one of its units.
   void OnWorkerFault(const std::string& worker) { faulty_workers_.insert(worker); }
   void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
   void OnAllValues(Incarnation incarnation,
-                   Clock clock);  // the unit's forward pass has all that it waited for
+                   Clock clock);  // the unit's forward pass has all values
   void OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work);
   void OnInstalled(Incarnation incarnation, SliceId slice, Clock clock, const ValueTruth& value,
                    const Values& bytes);
@@ -84,9 +84,9 @@ class JobTruth {
   void OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
-  uint64_t final_steps() const { return final_steps_; }  // of the job, where final_hash() is set
+  uint64_t final_steps() const { return final_steps_; }  // set together with final_hash()
   bool served() const { return served_; }                // some partition has heard of a member
-  // Ever.
+  // Names of workers that ever had a fault.
   size_t faulty_workers() const { return faulty_workers_.size(); }
 
  private:
@@ -99,8 +99,8 @@ class JobTruth {
     std::map<SliceId, Lsn> seen;
   };
   struct SliceTruth {
-    std::map<ItemKey, int> times;     // counted so often
-    std::map<ItemKey, size_t> order;  // when first
+    std::map<ItemKey, int> times;     // how often it was counted
+    std::map<ItemKey, size_t> order;  // updates applied before it was first counted
     size_t applied = 0;
   };
 
@@ -123,11 +123,11 @@ class JobTruth {
   std::map<std::pair<SliceId, uint32_t>, Values> cuts_;  // expected, by epoch
   std::map<PartitionId, RosterList> rosters_;
   std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
-  std::map<PartitionId, PolicyNumber> ordered_;  // the newest
+  std::map<PartitionId, PolicyNumber> ordered_;  // the newest of each partition
   std::map<PartitionId, PolicyNumber> followed_;
-  std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // after so many steps
+  std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // and the steps that they include
   std::map<Incarnation, Replica> replicas_;
-  std::optional<uint64_t> training_end_;  // that partitions heard of
+  std::optional<uint64_t> training_end_;  // as partitions heard
   std::set<std::string> faulty_workers_;
   uint64_t final_hash_ = 0;
   uint64_t final_steps_ = 0;

@@ -1,5 +1,5 @@
-// What clients do with jobs after submitting them: cancel, read and delete; and what shards must
-// hold once all jobs are over.
+// Clients' calls about submitted jobs: cancel, read, delete. And the memory that shards may hold
+// once all jobs are over.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,7 +18,7 @@ JobRequest Named(const Workload& workload) {
 
 }  // namespace
 
-// Draws from numbers of its own.
+// Draws from its own random numbers.
 void Cluster::PlanCalls(size_t i) {
   Random random(Mix(seed_, 930 + i));
   ClientJob& job = jobs_[i];
@@ -43,7 +43,7 @@ void Cluster::Cancel(size_t i) {
       });
 }
 
-// The newest values, those of the last cut, or of an exact step.
+// Reads the newest values, those of the last cut, or those of an exact step.
 void Cluster::ReadNow(size_t i) {
   ClientJob& job = jobs_[i];
   if (job.over) return;
@@ -96,7 +96,7 @@ void Cluster::Delete(size_t i) {
       [this, i](std::optional<coordinator::CallReply> reply) {
         const absl::Status* const refused =
             reply.has_value() ? std::get_if<absl::Status>(&*reply) : nullptr;
-        // Not found: it is deleted, and the reply was lost.
+        // Not found: an earlier call deleted it, and its reply was lost.
         const bool gone = reply.has_value() && (refused == nullptr || absl::IsNotFound(*refused));
         if (!gone) return world_.After(kPeriod, &client_, [this, i] { Delete(i); });
         jobs_[i].deleted = true;
@@ -106,7 +106,7 @@ void Cluster::Delete(size_t i) {
       });
 }
 
-// While shards learn of it: they answer, this way or that.
+// Reads while shards learn of the deletion: they must answer, either way.
 void Cluster::ReadDeleted(size_t i, int times) {
   if (times == 0) return;
   const absl::Duration wait = world_.random().Between(absl::ZeroDuration(), absl::Milliseconds(20));
@@ -121,7 +121,7 @@ void Cluster::ReadDeleted(size_t i, int times) {
   });
 }
 
-// Of jobs that are over shards keep the values, and of those that are deleted nothing.
+// Shards keep the values of jobs that are over, and nothing of deleted jobs.
 std::string Cluster::WhyNotSettled() const {
   uint64_t kept = 0;
   bool all_known = true;

@@ -10,10 +10,10 @@
 namespace starling::sim {
 namespace {
 
-// G8: once faults have healed, jobs end within this time.
+// G8: jobs end within this time after faults have healed.
 constexpr absl::Duration kProgressBound = absl::Seconds(60);
 constexpr absl::Duration kPollPeriod = absl::Milliseconds(100);
-// Of a reader that keeps what it reads: a slice or two are on their way, and may be kept from being
+// For a reader that holds what it reads: a slice or two in flight, whose memory it keeps from being
 // freed.
 constexpr size_t kSmallWindowBytes = 256;
 constexpr uint64_t kFewOldValuesBytes = 256;
@@ -47,7 +47,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
                                            MakeWorkload(seed, 0).spec.batch().micro_batches());
     world_.Count("fault: slow worker");
   }
-  // Draws from numbers of its own.
+  // Draws from its own random numbers.
   if (shape.faults && Random(Mix(seed, 920)).Chance(0.3)) {
     workers_[0]->ShareDeviceWith(workers_[1].get());
   }
@@ -80,7 +80,7 @@ void Cluster::Run() {
   coordinator_.Start();
   for (auto& shard : shards_) shard->Start();
   for (auto& worker : workers_) worker->Start();
-  // Not before a shard and a worker are there to look at the data.
+  // Only once a shard and a worker are there to inspect the data.
   for (size_t i = 0; i < (shape_.in_turn ? 1 : jobs_.size()); ++i) {
     world_.After(absl::Milliseconds(100 + 50 * i), &client_, [this, i] { Submit(i); });
   }
@@ -187,8 +187,7 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
       });
 }
 
-// Nothing that is asked for here is wrong: calls may only come too early, or to the wrong
-// coordinator.
+// No call here is invalid: a call can only come too early, or to the wrong coordinator.
 void Cluster::OnRefusedCall(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return;
   world_.Violate(absl::IsNotFound(status) ? Promise::kG5 : Promise::kG8,
@@ -220,7 +219,7 @@ void Cluster::Submit(size_t i) {
       });
 }
 
-// At any time, also before it runs, and sometimes two at once.
+// At any time, also before the job runs, and sometimes two at once.
 void Cluster::PlanSwitches(size_t i) {
   Random& random = world_.random();
   absl::Duration at;
@@ -289,15 +288,15 @@ void Cluster::NoteSetAside(const JobStatus& status) {
     world_.Count("polls: a worker hangs");
 }
 
-// Reads what is left of the job, as clients do.
+// Reads the job's final values, as clients do.
 void Cluster::OnEnd(size_t i, const JobReply& reply) {
   const JobTruth* const truth = jobs_[i].truth.get();
   if (truth == nullptr) return Finish(i, reply, {});
   const absl::StatusOr<ReadPoint> point = ValuesAtTheEnd(reply);
   const auto again = [this, i] { world_.After(kPollPeriod, &client_, [this, i] { Poll(i); }); };
-  if (absl::IsUnavailable(point.status())) return again();  // not all shards have told their last
+  if (absl::IsUnavailable(point.status())) return again();  // some final reports are missing
   if (!point.ok()) {
-    // They are lost with a shard, or never were there.
+    // They were lost with a shard, or never existed.
     const bool failed = reply.status().state() != SUCCEEDED;
     const bool may_be =
         absl::IsDataLoss(point.status()) ? shard_crashed_ || (shard_exhausted_ && failed) : failed;
@@ -350,18 +349,18 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
   if (all) job.truth->OnSucceeded(values, reply);
 }
 
-// Whether a job may have ended otherwise than as SUCCEEDED, and for the reason that it gives.
+// Whether a job that did not succeed may have ended for the reason that it gives.
 bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   const bool failed = status.state() == FAILED;
   const auto says = [&](const char* text) {
     return failed && absl::StrContains(status.reason(), text);
   };
   const bool served = job.truth != nullptr && job.truth->served();
-  // A job that no worker has served may fail if no free worker has memory for it; one that a worker
-  // has served never fails because another worker has no memory.
+  // A job that no worker has served may fail if no free worker has memory for it. A job that was
+  // served never fails for want of memory on a worker.
   const bool no_memory = says(kNoMemory) && !served;
   if (no_memory) world_.Count("jobs that found no memory");
-  // One that a worker has served fails once all have a fault that lasts.
+  // A job that was served fails for workers' faults only once all workers have had one.
   const bool faulty = says(kWorkerFault) && says("worker worker-") &&
                       (!served || job.truth->faulty_workers() == workers_.size());
   if (faulty) world_.Count("jobs that no worker can serve");
@@ -400,7 +399,7 @@ SeedResult RunSeed(uint64_t seed) {
   shape.shards = static_cast<int>(random.Between(2, 3));
   shape.workers = static_cast<int>(random.Between(3, 5));
   shape.jobs = random.Chance(0.2) ? 2 : 1;
-  // Draws from numbers of its own.
+  // Draws from its own random numbers.
   if (Random(Mix(seed, 940)).Chance(0.06)) {
     shape.jobs = 4;
     shape.in_turn = true;

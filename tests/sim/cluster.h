@@ -1,4 +1,4 @@
-// A whole cluster in one thread: coordinator, shards, workers, a client, and what goes wrong.
+// A whole cluster in one thread: coordinator, shards, workers, a client, and their faults.
 #ifndef STARLING_TESTS_SIM_CLUSTER_H_
 #define STARLING_TESTS_SIM_CLUSTER_H_
 
@@ -29,15 +29,15 @@ struct ClusterShape {
   int workers = 3;
   bool faults = true;
   int jobs = 1;
-  bool in_turn = false;  // each is submitted when the one before is over
-  uint64_t steps = 0;    // of each job, whatever limits its time; 0: as it says
+  bool in_turn = false;  // each job is submitted when the one before is over
+  uint64_t steps = 0;    // of each job, without a limit of its time; 0: as its spec says
 };
 
 class Cluster : private StreamObserver {
  public:
   Cluster(uint64_t seed, const ClusterShape& shape);
 
-  // Until all jobs are over and what must then hold was checked, or time is up (G8).
+  // Runs until all jobs are over and checked, or time is up (G8).
   void Run();
 
   World& world() { return world_; }
@@ -45,25 +45,25 @@ class Cluster : private StreamObserver {
   SimStreams& streams() { return streams_; }
   CoordinatorNode& coordinator() { return coordinator_; }
 
-  // Of the first job: 0 if it did not succeed.
+  // Of the first job; 0 if it did not succeed.
   uint64_t final_hash() const;
   uint64_t final_steps() const { return jobs_.front().truth->final_steps(); }
 
   // ---- For the nodes ----
   ShardWatch& watch() { return watch_; }
   JobTruth* Truth(const JobDescription& job);
-  // Of a job that Truth was asked for.
+  // nullptr: Truth was never called for this job.
   JobTruth* TruthOf(JobUid job);
   const Workload& WorkloadOf(const std::string& job_name) const;
-  // What opening the job fails with on this worker; nullptr: nothing.
+  // With which fault opening the job fails on this worker; nullptr: none.
   const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
 
-  // Not registered: kUnavailable where no answer came, or the coordinator's refusal.
+  // Errors: kUnavailable if no answer came, or the coordinator's refusal.
   void Register(Process* caller, const RegisterRequest& request,
                 std::function<void(absl::StatusOr<RegisterReply>)> done);
 
-  // A call that is answered with Reply, or with a status: the coordinator's, or kUnavailable where
-  // no answer came in time.
+  // A call whose answer is a Reply or a status: the coordinator's, or kUnavailable if no answer
+  // came in time.
   template <typename Reply>
   void CallForStatus(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
                      std::function<void(absl::StatusOr<Reply>)> done) {
@@ -75,7 +75,7 @@ class Cluster : private StreamObserver {
         std::move(done));
   }
 
-  // The same, where `serve` hands the call to the coordinator.
+  // The same; `serve` passes the call to the coordinator.
   template <typename Reply>
   void CallWith(Process* caller, std::function<void(CoordinatorNode::Answer)> serve,
                 std::function<void(absl::StatusOr<Reply>)> done) {
@@ -93,7 +93,7 @@ class Cluster : private StreamObserver {
         });
   }
 
-  // A call that is answered with Reply, or with nothing (lost, refused, too late).
+  // A call whose answer is a Reply, or nothing: lost, refused, or too late.
   template <typename Reply>
   void Call(Process* caller, uint64_t generation_seen, CoordinatorNode::MakeEvent event,
             std::function<void(std::optional<Reply>)> done) {
@@ -115,15 +115,15 @@ class Cluster : private StreamObserver {
     Workload workload;
     uint64_t nonce = 0;
     uint64_t uid = 0;
-    std::optional<absl::Duration> cancel_after;  // its submission
+    std::optional<absl::Duration> cancel_after;  // counted from its submission
     std::optional<absl::Duration> read_every;    // by a client, while it runs
     bool to_delete = false;
     std::map<std::string, WorkerFault> open_faults;  // by worker
-    int calls = 0;                                   // under way, that name the job
+    int calls = 0;                                   // in flight, that name the job
     bool over = false;
     bool deleted = false;
-    JobReply end;              // what the coordinator says of it once it is over
-    uint64_t value_bytes = 0;  // that shards keep of it
+    JobReply end;              // the coordinator's, once it is over
+    uint64_t value_bytes = 0;  // kept by shards
     bool values_lost = false;  // of a partition; shards keep the others
     std::unique_ptr<JobTruth> truth;
   };
@@ -180,7 +180,7 @@ class Cluster : private StreamObserver {
   Process client_;
   std::unique_ptr<Reader> reader_;
   bool listed_ = false;
-  int last_reads_ = 0;  // of jobs that are deleted, under way
+  int last_reads_ = 0;  // in flight, of deleted jobs
   bool settled_ = false;
 
   absl::Time heal_at_;
@@ -191,7 +191,7 @@ class Cluster : private StreamObserver {
   bool shard_exhausted_ = false;  // a shard had no memory for a while
 };
 
-// One seed, with the reference run where bits must be equal.
+// The outcome of one seed, with that of the reference run if bits must be equal.
 struct SeedResult {
   uint64_t seed = 0;
   uint64_t trace = 0;

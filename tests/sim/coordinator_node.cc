@@ -12,10 +12,10 @@ namespace {
 
 constexpr absl::Duration kZombieLife = absl::Seconds(3);
 
-// Short, so that much happens in little simulated time. The relations are those of the defaults.
+// Short, so that much happens in little simulated time. Their ratios are those of the defaults.
 coordinator::CoordinatorOptions SimCoordinatorOptions() {
   coordinator::CoordinatorOptions options;
-  options.overview_ended = 0;  // all are archived at once
+  options.overview_ended = 0;  // jobs are archived at once
   options.liveness = absl::Milliseconds(2000);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
@@ -37,7 +37,7 @@ class CoordinatorNode::Instance {
     process.life = 1;
   }
 
-  // False: the process died before this action, which does not happen.
+  // False: the process died before this action, so the action does not happen.
   bool Counts() {
     if (!process.alive) return false;
     if (node_->instance_.get() != this || node_->actions_left_ < 0) return true;
@@ -65,9 +65,9 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
   absl::Status Apply(const coordinator::StoreBatch& batch) override {
     const std::shared_ptr<Instance> instance = instance_.lock();
     if (instance == nullptr || !instance->Counts()) return absl::AbortedError("the process died");
-    if (instance != node_->instance_) return absl::OkStatus();  // a zombie's own state
+    if (instance != node_->instance_) return absl::OkStatus();  // a zombie's, never read again
     if (std::exchange(node_->store_fails_, false)) {
-      node_->world_->Count("fault: a store that fails");
+      node_->world_->Count("fault: failing store");
       return absl::DataLossError("the disk is broken");
     }
     for (const std::string& key : batch.deletes) node_->store_.erase(key);
@@ -118,7 +118,7 @@ void CoordinatorNode::Start() {
   truth_->OnStarted(Generation(instance->host->generation()));
 }
 
-// Its host may be running just now, and is destroyed behind that.
+// Its host may be on the stack, and is destroyed after it has returned.
 void CoordinatorNode::Kill(const std::shared_ptr<Instance>& instance) {
   instance->process.alive = false;
   if (instance_ == nullptr || instance_ == instance) alive = false;

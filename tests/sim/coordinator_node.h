@@ -14,8 +14,8 @@
 
 namespace starling::sim {
 
-// What the network reaches is this process; each start of it runs as a process of its own, so that
-// one may outlive the next start as a zombie.
+// The process that the network reaches. Each start runs as a process of its own, so that one may
+// outlive the next start as a zombie.
 class CoordinatorNode : public Process {
  public:
   using Answer = std::function<void(coordinator::CallReply)>;
@@ -26,16 +26,16 @@ class CoordinatorNode : public Process {
 
   void Start();
   void Crash();
-  // Crashes in the middle of what follows, after so many more of its writes and answers.
+  // Crashes after so many more of its writes and answers, in the middle of what it does.
   void CrashAfterActions(int actions) { actions_left_ = actions; }
-  // The running process goes on for a while after its crash, on a state that is never read again.
+  // The running process continues for a while after its crash, on a state that is never read again.
   void LeaveZombie() { leave_zombie_ = true; }
-  // The next write fails; the process ends, as it must.
+  // The next write fails, so the process must end.
   void FailStore() { store_fails_ = true; }
   void PauseUntil(absl::Time time);
 
-  // A call, which reaches a zombie if its caller knows that generation. `answer` runs at most once.
-  // Its caller may hang up before it is answered.
+  // A call. It may reach a zombie of the generation that its caller knows, and its caller may hang
+  // up before it is answered. `answer` runs at most once.
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
   void ServeSubmit(const SubmitRequest& request, Answer answer);
   uint64_t generation() const;
@@ -51,7 +51,7 @@ class CoordinatorNode : public Process {
   World* const world_;
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
-  std::vector<std::shared_ptr<Instance>> instances_;  // all starts: the world may refer to them
+  std::vector<std::shared_ptr<Instance>> instances_;  // all, as the world may refer to any
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;
   int actions_left_ = -1;

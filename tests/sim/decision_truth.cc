@@ -8,8 +8,8 @@
 
 namespace starling::sim {
 
-// fp16: all that is computed of a BSP step is scaled as the log says that the step is; elsewhere as
-// it said at some time.
+// fp16: a gradient of a BSP step has that step's loss scale by the log. Under other policies it has
+// a loss scale that the log had at some time.
 void DecisionTruth::OnAccepted(const FrameHeader& push, bool bsp) {
   if (workload_->spec.precision() != PRECISION_FP16) return;
   overflowed_[ItemOf(*workload_, push.key.work)] |= (push.flags & frame_flags::kSkipped) != 0;
@@ -28,8 +28,9 @@ void DecisionTruth::OnApplied(const Record& record, const FrameHeader& push, boo
   if (!record.skipped) CheckScale(record);
 }
 
-// fp16: a step is skipped by all slices or by none, and if any of its gradients overflowed. In SSP
-// and async slices may hold different attempts, each of which was skipped, or was not, as a whole.
+// fp16: a step is skipped on all slices if any of its gradients overflowed, else on none. In SSP
+// and async, slices may hold different attempts, each of which was skipped as a whole or not at
+// all.
 void DecisionTruth::CheckSkipped(const Record& record, const FrameHeader& push, bool bsp) {
   if (workload_->spec.precision() != PRECISION_FP16) return;
   const auto key = ItemOf(*workload_, record.work);
@@ -61,8 +62,8 @@ void DecisionTruth::OnNorm(SliceId slice, const WorkRange& work, double norm2) {
   norms2_[ItemOf(*workload_, work)][slice] = norm2;
 }
 
-// All slices of a step are scaled by what its whole gradient says, and nothing is applied before
-// that is known.
+// All slices of a step are scaled by the norm of its whole gradient, and none is applied before
+// that norm is known.
 void DecisionTruth::CheckScale(const Record& record) const {
   if (workload_->spec.clip().scope() != Clip::GLOBAL) return;
   if (layout_->slices[record.slice.value].kind != TRAINABLE) return;

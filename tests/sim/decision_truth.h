@@ -1,5 +1,5 @@
-// What all slices of one step must agree on, checked against what happened: the scale by which a
-// clipped gradient is multiplied, and in fp16 the loss scale and which steps are skipped.
+// What all slices of a step must agree on, checked against what happened: the scale of a clipped
+// gradient and, in fp16, the loss scale and whether the step is skipped.
 #ifndef STARLING_TESTS_SIM_DECISION_TRUTH_H_
 #define STARLING_TESTS_SIM_DECISION_TRUTH_H_
 
@@ -18,23 +18,23 @@
 
 namespace starling::sim {
 
-// Of one job. `bsp`: the policy of the push is BSP.
+// The decisions of one job. `bsp`: the push's policy is BSP.
 class DecisionTruth {
  public:
-  // All of them outlive it.
+  // All three outlive it.
   DecisionTruth(World* world, const Workload* workload, const Layout* layout)
       : world_(world), workload_(workload), layout_(layout) {}
 
   // A partition counts the push.
   void OnAccepted(const FrameHeader& push, bool bsp);
-  // The squared norm of a step's gradient of one slice, whole; where the job clips.
+  // The squared norm of one slice's gradient in a step, if the job clips.
   void OnNorm(SliceId slice, const WorkRange& work, double norm2);
   void OnApplied(const Record& record, const FrameHeader& push, bool bsp);
 
   bool Skipped(SliceId slice, const ItemKey& item) const {
     return skipped_.contains({slice, item});
   }
-  // After all outcomes that were applied.
+  // After all outcomes applied so far.
   int loss_scale_log2() const { return scales_.back(); }
 
  private:
@@ -46,11 +46,11 @@ class DecisionTruth {
   const Layout* const layout_;
   std::map<ItemKey, std::map<SliceId, double>> norms2_;
   // fp16.
-  std::map<ItemKey, bool> overflowed_;  // whether any push of it did
+  std::map<ItemKey, bool> overflowed_;  // whether any of its pushes did
   std::map<ItemKey, bool> decided_;     // BSP: whether it was skipped
   std::set<std::pair<SliceId, ItemKey>> skipped_;
   LossScale loss_scale_;
-  std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, after so many outcomes
+  std::vector<int> scales_ = {LossScale::kFirstLog2};  // of the loss, by number of outcomes
 };
 
 }  // namespace starling::sim

@@ -32,8 +32,8 @@ std::shared_ptr<void> FakeDevice::TakeMemory(const Process* by) {
   return memory;
 }
 
-// Memory of gradients, used again and again, and never freed before the end: what still reads one
-// that was given back reads something else.
+// An object pool of gradients, never freed before the end, so that code that still reads a returned
+// buffer reads other values.
 class FakeExecutor::Gradients : public std::enable_shared_from_this<Gradients> {
  public:
   std::shared_ptr<GradientBuffer> Take(SliceId slice, const Values& sum) {
@@ -139,7 +139,7 @@ class FakeExecutor::Runner final : public UnitRunner {
   void WhenStopped(std::function<void()> stopped) override { Add().stopped = std::move(stopped); }
   void ReturnMemory() override {}
 
-  // A value came. The computing threads learn of it a little later.
+  // A value has arrived. The compute threads learn of it a little later.
   void Poke() {
     if (std::exchange(poked_, true)) return;
     After(Between(absl::Microseconds(20)), [this] {
@@ -151,7 +151,7 @@ class FakeExecutor::Runner final : public UnitRunner {
   void FailUnit(const WorkerFault& fault) { fault_ = fault; }
 
  private:
-  // A unit; or, without a job, what is to be called in its turn.
+  // A unit; or, without a job, a callback in its turn.
   struct Task {
     std::shared_ptr<Job> job;
     action::Compute unit;
@@ -159,10 +159,10 @@ class FakeExecutor::Runner final : public UnitRunner {
     bool begun = false;
     bool running = false;  // has all values
     bool abandoned = false;
-    absl::Time since;  // it waits for values
+    absl::Time since;  // when it started to wait for values
     absl::Duration waited;
-    std::vector<std::optional<Values>> reads;  // what it reads of each slice, from when on it may
-    std::map<SliceId, size_t> delivered;       // sums of each slice
+    std::vector<std::optional<Values>> reads;  // by slice, once their values are there
+    std::map<SliceId, size_t> delivered;       // sums, by slice
   };
 
   absl::Duration Between(absl::Duration most) {
@@ -201,7 +201,7 @@ class FakeExecutor::Runner final : public UnitRunner {
     if (!tasks_.empty()) BeginSoon();
   }
 
-  // The unit that is computed, if it is this one, and still wanted.
+  // The unit being computed, if it is this one and was not abandoned.
   Task* Computing(UnitId unit) {
     if (tasks_.empty() || hung_) return nullptr;
     Task& task = tasks_.front();
@@ -210,7 +210,7 @@ class FakeExecutor::Runner final : public UnitRunner {
                : nullptr;
   }
 
-  // Takes what has come of the values that the unit waits for; with all of them it computes.
+  // Takes the values that have arrived for the unit, and computes it once it has all.
   void Read() {
     if (tasks_.empty() || !tasks_.front().begun) return;
     Task& task = tasks_.front();
@@ -235,7 +235,7 @@ class FakeExecutor::Runner final : public UnitRunner {
     Train(task);
   }
 
-  // A slice stays as it is from when on the unit may read it until its last sum is delivered.
+  // A slice does not change from when the unit may read it until its last sum is delivered.
   void CheckReads(const Task& task) {
     for (uint32_t s = 0; s < task.reads.size(); ++s) {
       if (!task.reads[s].has_value()) continue;
@@ -271,14 +271,15 @@ class FakeExecutor::Runner final : public UnitRunner {
   UnitListener* const listener_;
   Progress* const progress_;
   std::deque<Task> tasks_;
-  std::shared_ptr<Job> current_;  // of the last unit that was started
+  std::shared_ptr<Job> current_;  // of the last unit started
   bool poked_ = false;
   bool hangs_ = false;  // from the next unit on
   bool hung_ = false;
   std::optional<WorkerFault> fault_;  // of the next unit
 };
 
-// Forward in the first half of the time, then gradients from the last slice to the first.
+// The forward pass takes the first half of the time. Then gradients come from the last slice to the
+// first.
 void FakeExecutor::Runner::Train(const Task& task) {
   const action::Compute& unit = task.unit;
   const auto slices = static_cast<uint32_t>(task.reads.size());
@@ -372,7 +373,7 @@ void FakeExecutor::Runner::Fail(UnitId unit, const WorkerFault& fault) {
   Task* const task = Computing(unit);
   if (task == nullptr) return;
   CheckReads(*task);
-  world_->Count(fault.device_lost ? "fault: lost device" : "fault: unit that fails");
+  world_->Count(fault.device_lost ? "fault: lost device" : "fault: failing unit");
   if (!fault.device_lost) task->job->truth().OnWorkerFault(executor_->process_->name);
   progress_->EndUnit(-1);
   listener_->OnFailed({unit, fault.status, fault.device_lost}, task->waited);
@@ -399,7 +400,7 @@ class FakeExecutor::Opener final : public JobOpener {
     if (fault != nullptr) {
       executor.world_->Count(fault->device_lost ? "fault: lost device"
                              : absl::IsDataLoss(fault->status)
-                                 ? "fault: data that cannot be opened"
+                                 ? "fault: job data that cannot be opened"
                                  : "fault: model that cannot be built");
       if (!fault->device_lost) truth->OnWorkerFault(executor.process_->name);
       opened = {fault->status, fault->device_lost};

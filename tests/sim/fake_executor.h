@@ -1,5 +1,5 @@
-// What stands in for a worker's data, device and executor: opening a job takes simulated time, and
-// so does a unit, whose gradients are the workload's.
+// Stands in for a worker's data, device and executor: opening a job and computing a unit take
+// simulated time, and gradients are the workload's.
 #ifndef STARLING_TESTS_SIM_FAKE_EXECUTOR_H_
 #define STARLING_TESTS_SIM_FAKE_EXECUTOR_H_
 
@@ -16,22 +16,22 @@ namespace starling::sim {
 
 class Cluster;
 
-// What a job that found no memory anywhere fails with.
+// The message of a job that found no memory.
 inline constexpr char kNoMemory[] = "the neighbour has the device's memory";
 
-// What is wrong with a worker, which others lack. Every message holds kWorkerFault.
+// A fault of one worker that others need not have. Its message contains kWorkerFault.
 struct WorkerFault {
   absl::Status status;
   bool device_lost = false;
 };
 inline constexpr char kWorkerFault[] = "simulated fault";
 
-// Has memory for one job at a time.
+// A device with memory for one job at a time.
 class FakeDevice {
  public:
-  // Held until the last pointer is gone, or the process. Null: it is held already.
+  // Held until the last pointer or the process is gone. nullptr: it is taken.
   std::shared_ptr<void> TakeMemory(const Process* by);
-  // The one that took it last.
+  // The process that took it last.
   const Process* holder() const { return holder_; }
 
  private:
@@ -40,7 +40,7 @@ class FakeDevice {
   uint32_t life_ = 0;  // of the holder
 };
 
-// What a host is given for one life of a process, and what outlives that.
+// What a host gets for one life of a process, and what outlives that life.
 class FakeExecutor {
  public:
   FakeExecutor(Cluster* cluster, Process* process, WorkerWire* wire);
@@ -50,7 +50,7 @@ class FakeExecutor {
   void set_micro_batch_time(absl::Duration time) { micro_batch_time_ = time; }
   // Both compute on one device.
   void ShareDeviceWith(FakeExecutor& other) { device_ = other.device_; }
-  // From the next unit on that is computed nothing gets on any more in this life of the process.
+  // In this life of the process, computation hangs from the next unit on.
   void Hang();
   // The next unit fails before its end.
   void FailUnit(const WorkerFault& fault);
@@ -75,7 +75,7 @@ class FakeExecutor {
   const std::shared_ptr<Gradients> gradients_;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   absl::Duration micro_batch_time_ = absl::Milliseconds(2);
-  Runner* runner_ = nullptr;  // the present life's
+  Runner* runner_ = nullptr;  // of the present life
 };
 
 }  // namespace starling::sim

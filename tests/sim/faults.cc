@@ -1,4 +1,4 @@
-// What goes wrong in a seed, and when.
+// The faults of a seed, and their times.
 #include <utility>
 
 #include "absl/status/status.h"
@@ -38,7 +38,7 @@ void Cluster::PlanFaults() {
   world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
 }
 
-// Some workers, or all of them, cannot open some jobs. Draws from numbers of its own.
+// Some workers, or all, cannot open some jobs. Draws from its own random numbers.
 void Cluster::PlanOpenFaults(size_t i) {
   Random random(Mix(seed_, 970 + i));
   if (!random.Chance(0.08)) return;
@@ -54,7 +54,7 @@ void Cluster::PlanOpenFaults(size_t i) {
   }
 }
 
-// In some seeds units fail, on any worker. Draws from numbers of its own.
+// In some seeds a few units fail, on any worker. Draws from its own random numbers.
 void Cluster::PlanUnitFaults() {
   Random random(Mix(seed_, 980));
   if (!random.Chance(0.08)) return;
@@ -96,7 +96,7 @@ void Cluster::NextFault() {
   });
 }
 
-// From here on nothing goes wrong any more. Whoever is down or paused comes back as planned.
+// No new faults from here on. Processes that are down or paused come back as planned.
 void Cluster::Heal() { network_.faults() = NetworkFaults(); }
 
 void Cluster::CutWorker() { Pick(world_.random(), workers_)->CutStreams(); }
@@ -109,7 +109,7 @@ void Cluster::CrashWorker() {
   Revive(worker, world_.random().Between(absl::Milliseconds(5), absl::Milliseconds(2500)));
 }
 
-// It reports as before. A supervisor restarts it a while later.
+// The worker still reports. A supervisor restarts it a while later.
 void Cluster::HangWorker() {
   WorkerNode* worker = Pick(world_.random(), workers_).get();
   if (!worker->alive) return;
@@ -159,7 +159,7 @@ void Cluster::CrashCoordinator() {
       });
 }
 
-// Until shards are replicated, its jobs fail, and say so; others go on.
+// Until shards are replicated, the shard's jobs fail and say why. Others continue.
 void Cluster::CrashShard() {
   if (!may_crash_shard_ || std::exchange(shard_crashed_, true)) return;
   world_.Count("fault: shard crash");
@@ -168,8 +168,8 @@ void Cluster::CrashShard() {
   world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
 }
 
-// For a moment, or for longer than the shard waits for readers to free what they hold. What finds
-// none then ends its job; a job that found some first trains on.
+// For a moment, or for longer than the shard waits for readers to free memory. A job whose
+// allocation fails in that time ends; others continue.
 void Cluster::ExhaustShard() {
   if (!may_exhaust_shard_) return;
   world_.Count("fault: shard without memory");
@@ -181,23 +181,23 @@ void Cluster::ExhaustShard() {
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 
-// Somebody sets the coordinator's clock.
+// The coordinator's wall clock is set.
 void Cluster::StepWall() {
   world_.Count("fault: step of the wall clock");
   world_.StepWall(world_.random().Chance(0.5) ? absl::Hours(1) : -absl::Hours(1));
 }
 
-// As SIGSTOP and SIGCONT. Shards only for less than makes them lost.
+// As SIGSTOP and SIGCONT do. Shards pause too briefly to be declared lost.
 void Cluster::Pause() {
   Random& random = world_.random();
-  const uint64_t who = random.Below(10);
+  const uint64_t drawn = random.Below(10);
   Process* process = nullptr;
   absl::Duration time = random.Between(absl::Milliseconds(5), absl::Milliseconds(300));
-  if (who < 6) {
+  if (drawn < 6) {
     process = Pick(random, workers_).get();
     if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(4));
     world_.Count("fault: paused worker");
-  } else if (who < 8) {
+  } else if (drawn < 8) {
     process = Pick(random, shards_).get();
     world_.Count("fault: paused shard");
   } else {

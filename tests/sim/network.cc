@@ -118,7 +118,7 @@ void Network::CloseAllOf(const Process* process) {
   }
 }
 
-// Ends know their streams.
+// Ends refer to their streams: the circle is broken here.
 Network::~Network() {
   for (const auto& [id, open] : open_) {
     const StreamPtr stream = open.lock();

@@ -1,6 +1,6 @@
-// Streams between workers and shards, and unary calls to the coordinator, with everything that can
-// go wrong with them: delays, cuts that lose what is under way in one or both directions, lost
-// requests, lost replies, duplicates, reordering.
+// Streams between workers and shards, unary calls to the coordinator, and their faults: delays,
+// cuts that lose what is in flight in one or both directions, lost requests, lost replies,
+// duplicates, reordering.
 #ifndef STARLING_TESTS_SIM_NETWORK_H_
 #define STARLING_TESTS_SIM_NETWORK_H_
 
@@ -22,27 +22,26 @@
 
 namespace starling::sim {
 
-// How bad it is; all zero once faults have healed.
+// Probabilities and delays of faults; all zero once faults have healed.
 struct NetworkFaults {
   double cut = 0;        // per frame
-  double corrupt = 0;    // per push: a flipped bit
-  double forge = 0;      // per push: a copy of another run or view comes along
+  double corrupt = 0;    // per push: a changed value
+  double forge = 0;      // per push: a forged one is sent ahead of it
   double call_lost = 0;  // per call: request
   double reply_lost = 0;
   double duplicate = 0;      // per call
   double slow = 0;           // per frame or call: a long delay
-  double decision_lost = 0;  // per frame between shards; as often doubled or late
+  double decision_lost = 0;  // per frame between shards; the same for duplicates and late frames
   absl::Duration slow_most = absl::ZeroDuration();
 };
 
 struct Message {
   FrameHeader header;
-  ValuesPtr payload;  // of frames that are damaged or forged under way
+  ValuesPtr payload;  // of frames that are damaged or forged in flight
   ValueTruth truth;   // kValue
-  // In place of `payload`. Read where they lie when the message arrives, as a network does that has
-  // not sent them before.
+  // Without `payload`. Read in place when the message arrives, as by a network that sends late.
   OutgoingPayload bytes;
-  uint64_t bytes_digest = 0;    // when they were given away
+  uint64_t bytes_digest = 0;    // when the sender passed them on
   std::function<void()> wrote;  // the network has no more use for `bytes`
   bool accepted = false;        // no frame: the server has accepted the stream
 };
@@ -50,11 +49,11 @@ struct Message {
 class Network {
  public:
   explicit Network(World* world) : world_(world) {}
-  ~Network();  // nothing is delivered any more
+  ~Network();  // delivers nothing more
 
   NetworkFaults& faults() { return faults_; }
 
-  // One stream: messages of a direction arrive in order, or not at all once it was cut.
+  // One end of a stream. Messages of a direction arrive in order, until the stream is cut.
   struct End {
     Process* process = nullptr;
     uint32_t life = 0;
@@ -78,9 +77,9 @@ class Network {
   StreamPtr Open(End worker, End shard);
   // To ends[to]: 0 the worker, 1 the shard.
   void Send(const StreamPtr& stream, int to, Message message);
-  // Both ends learn of it, at different times; what is under way until then may still arrive.
+  // Both ends learn of it, at different times; until then messages in flight may still arrive.
   void Cut(const StreamPtr& stream);
-  // One end is gone (crash, disconnect): it hears nothing any more; the other learns of it.
+  // One end is gone (crash, disconnect): it hears nothing more, and the other learns of it.
   void Close(const StreamPtr& stream, int end,
              const absl::Status& why = absl::UnavailableError("the peer is gone"));
 
@@ -89,13 +88,13 @@ class Network {
   // The process has died.
   void CloseAllOf(const Process* process);
 
-  // A frame between shards about a decision: lost, doubled, late, in any order. `deliver` runs at
-  // the receiver.
+  // A frame between shards about a decision: it may be lost, duplicated, late or reordered.
+  // `deliver` runs at the receiver.
   void SendDecision(Process* to, std::function<void()> deliver);
 
-  // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, and
-  // gets a function that answers; `done` runs at the caller once, with the first answer, or with
-  // false when none came in time. `gone` runs at the server when the caller has given up.
+  // Carries a request to a server and its reply back. `serve` runs at the server, maybe twice, with
+  // a function that answers. `done` runs at the caller once, with the first answer, or with nullopt
+  // if none came in time.
   template <typename Reply>
   void Call(Process* caller, Process* server, std::function<void(std::function<void(Reply)>)> serve,
             std::function<void(std::optional<Reply>)> done) {
@@ -113,7 +112,7 @@ class Network {
       finish(std::nullopt);
     });
     Random& random = world_->random();
-    // Never so many in a row that a live daemon looks dead: then its jobs would rightly fail.
+    // Never so many in a row that a live daemon looks dead, for its jobs would rightly fail.
     const bool may_fail = caller->calls_lost < kCallsLostInARowMost;
     if (may_fail && random.Chance(faults_.call_lost)) {
       ++caller->calls_lost;
@@ -150,7 +149,7 @@ class Network {
 
   World* const world_;
   NetworkFaults faults_;
-  std::map<uint64_t, std::weak_ptr<Stream>> open_;  // by id; some that are gone
+  std::map<uint64_t, std::weak_ptr<Stream>> open_;  // by id; some have expired
   uint64_t streams_ = 0;
   uint64_t decision_frames_ = 0;
   uint64_t last_decision_frame_ = 0;  // delivered

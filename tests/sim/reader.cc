@@ -8,12 +8,12 @@
 namespace starling::sim {
 namespace {
 
-// Longer than shards pause, and than a reader that holds all its slices one by one takes.
+// Longer than any pause of a shard, and than a reader takes that holds slices one by one.
 constexpr absl::Duration kReadDeadline = absl::Seconds(20);
 
 }  // namespace
 
-// One read, until all slices are here or something went wrong.
+// One read, until all slices are here or one failed.
 class Reader::Reading : public std::enable_shared_from_this<Reading> {
  public:
   Reading(Reader* reader, const JobReply& job, const Layout& layout, const ReadPoint& point,

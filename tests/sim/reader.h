@@ -1,4 +1,4 @@
-// A client that reads jobs' values from their shards, as common/values does, without waiting.
+// A client that reads jobs' values from their shards as common/values does, but never blocks.
 #ifndef STARLING_TESTS_SIM_READER_H_
 #define STARLING_TESTS_SIM_READER_H_
 
@@ -24,13 +24,13 @@ class Reader : public Process {
   Reader(Cluster* cluster, const std::string& process_name);
   ~Reader();
 
-  // What is read is kept for so long, and with it the stream's credit.
+  // Holds received payloads, and with them the stream's credit, for so long.
   void set_hold_for(absl::Duration time) { hold_for_ = time; }
 
   using Done = std::function<void(absl::StatusOr<std::vector<ValuesPtr>>)>;
-  // All slices of the layout, at `point`, from where `job` says that they are. `done` runs once:
-  // kAborted: a shard refused, in its words; kUnavailable: a stream ended; kDeadlineExceeded: a
-  // pull got no answer although its stream stood.
+  // Reads all slices of the layout at `point`, from the shards that `job` names. `done` runs once.
+  // kAborted: a shard refused; its text. kUnavailable: a stream ended. kDeadlineExceeded: a pull
+  // got no answer although its stream was up.
   void Read(const JobReply& job, const Layout& layout, const ReadPoint& point, Done done);
 
  private:

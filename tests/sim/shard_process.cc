@@ -67,7 +67,7 @@ void ShardProcess::Crash() {
   host_.reset();
 }
 
-// The partitions and first values of the job are those that the checker knows.
+// With the partitions and first values that the checker expects.
 absl::StatusOr<std::shared_ptr<const ShardJobPlan>> ShardProcess::MakePlan(
     const JobDescription& job) {
   auto made = MakeShardJobPlan(job);

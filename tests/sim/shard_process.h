@@ -17,18 +17,18 @@ class Cluster;
 
 class ShardProcess : public Process {
  public:
-  // `old_values_bytes_max`: what readers may keep it from freeing.
+  // `old_values_bytes_max`: how much memory readers may keep it from freeing.
   ShardProcess(Cluster* cluster, const std::string& process_name, uint64_t seed,
                std::optional<uint64_t> old_values_bytes_max);
   ~ShardProcess();
 
   void Start();
-  // Without a goodbye.
+  // As kill -9 does.
   void Crash();
   // Bytes of all its tensors.
   uint64_t allocated() const { return host_ == nullptr ? 0 : host_->memory().allocated(); }
 
-  // Other processes take what memory there is: until then, allocations fail.
+  // Until then other processes take all memory, and allocations fail.
   absl::Time no_memory_until = absl::InfinitePast();
 
  private:

@@ -105,7 +105,7 @@ ValueTruth ShardWatch::OnValueSent(const Process&, const FrameHeader& header,
   const Values values(floats, floats + bytes.size() / sizeof(float));
   if (header.key.work.purpose == WorkPurpose::kEvaluate)
     truth->OnCut(header.key.slice, header.key.work.epoch, values);
-  // A partition that ended answers without its core.
+  // A host answers without a core for a partition that has ended.
   const auto answered = values_.extract(KeyOf(header));
   ValueTruth value = answered.empty() ? truth->OnValueAnswered(header.partition, header.key.slice,
                                                                0, header.base_lsn)

@@ -1,5 +1,4 @@
-// Tells the checkers what the shards' partitions do: what they are told and decide, and the values
-// that they send.
+// Tells the checkers what partitions hear and decide, and the values that they send.
 #ifndef STARLING_TESTS_SIM_SHARD_WATCH_H_
 #define STARLING_TESTS_SIM_SHARD_WATCH_H_
 
@@ -33,20 +32,20 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   ValueTruth OnValueSent(const Process& by, const FrameHeader& header,
                          absl::Span<const uint8_t> bytes) override;
 
-  // The partitions that are hosted now.
+  // The partitions hosted now.
   std::string ToString() const;
 
  private:
   struct Watched {
-    uint64_t number = 0;  // never used again
+    uint64_t number = 0;  // unique
     JobTruth* truth = nullptr;
     std::unique_ptr<Repeater> repeater;
     ViewNumber view;
     std::map<BufferId, FrameHeader> pushes;  // received and not released
-    std::map<BufferId, SliceId> measured;    // sums that are being measured
+    std::map<BufferId, SliceId> measured;    // sums whose norm is being computed
     std::map<Lsn, std::pair<Record, FrameHeader>> applying;
   };
-  // Of a pull: the partition, who pulls, its request.
+  // A pull: its partition, its puller, its request.
   using PullKey = std::tuple<RunId, PartitionId, Incarnation, uint64_t, SliceId>;
 
   static PullKey KeyOf(const FrameHeader& value);
@@ -58,7 +57,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   Cluster* const cluster_;
   uint64_t last_number_ = 0;
   std::map<const Partition*, Watched> watched_;
-  std::map<PullKey, ValueTruth> values_;  // that were answered and are still to be sent
+  std::map<PullKey, ValueTruth> values_;  // answered, and not sent yet
 };
 
 }  // namespace starling::sim

@@ -49,7 +49,7 @@ class SimCoordinatorClient final : public CoordinatorClient {
   }
 
  private:
-  // `done` for whichever comes first: the answer, or the end of this client.
+  // Calls `done` once, with the answer or at the end of this client.
   template <typename Reply>
   Done<Reply> Track(Done<Reply> done) {
     const uint64_t call = ++last_call_;
@@ -64,7 +64,7 @@ class SimCoordinatorClient final : public CoordinatorClient {
   Process* const process_;
   const uint32_t life_;
   const uint64_t seed_;
-  std::map<uint64_t, uint64_t> nonces_;  // what is sent in place of each
+  std::map<uint64_t, uint64_t> nonces_;  // the replacement of each
   uint64_t last_call_ = 0;
   // By call.
   const std::shared_ptr<std::map<uint64_t, std::function<void()>>> cancels_ =

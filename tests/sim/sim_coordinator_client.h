@@ -11,13 +11,13 @@ namespace starling::sim {
 
 class Cluster;
 
-// Calls of this life of `process`. What a request says of the machine, and its nonces, are replaced
-// by functions of `seed` and of the process's life. Calls time out after Network::kCallDeadline at
-// the latest.
+// Makes calls in this life of `process`. What a request says about the machine, and its nonces, are
+// replaced by functions of `seed` and of the process's life. Calls time out after
+// Network::kCallDeadline at the latest.
 std::unique_ptr<CoordinatorClient> MakeSimCoordinatorClient(Cluster* cluster, Process* process,
                                                             uint64_t seed);
 
-// So many bytes of changes that shards' reports come in parts.
+// A limit so small that shards report in parts.
 inline constexpr size_t kSimReportBytes = 300;
 
 }  // namespace starling::sim

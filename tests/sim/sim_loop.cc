@@ -29,7 +29,7 @@ absl::Duration Hop(Random& random) {
   return random.Between(absl::ZeroDuration(), absl::Microseconds(20));
 }
 
-// What a task costs: seldom as much as a scheduler that looks away takes, or a large update.
+// The time that a task takes: rarely as long as a preemption or a large update.
 absl::Duration Cost(Random& random) {
   if (random.Below(256) == 0) {
     return random.Between(absl::ZeroDuration(), absl::Milliseconds(10));
@@ -55,7 +55,7 @@ absl::Time SimLoop::Now() const { return state_->world->now(); }
 
 namespace {
 
-// One turn for each task that was posted, and one for each timer: a turn runs what is first then.
+// Each posted task and each timer takes one turn, which runs the first task that is due then.
 template <typename State>
 void TakeTurn(const std::shared_ptr<State>& state, absl::Duration after) {
   state->world->After(after, const_cast<Process*>(state->process), [state] {

@@ -11,11 +11,11 @@
 
 namespace starling::sim {
 
-// Every task is an event of the world at the loop's process: none runs after the process's death,
-// and those of a paused process run when it goes on. A posted task runs a little later, so that the
-// loops of one process overtake each other as threads do; each loop keeps its own order. A due
-// timer goes before posted tasks. Each task keeps its loop busy for a random time, sometimes a long
-// one. `world` and `process` outlive the loop.
+// Every task is an event of the world at the loop's process: no task runs after the process has
+// died, and tasks of a paused process run when it continues. A posted task runs a little later, so
+// that the loops of a process overtake each other as threads do; within a loop the order stays. A
+// due timer precedes posted tasks. Each task keeps its loop busy for a random time, sometimes a
+// long one. `world` and `process` outlive the loop.
 class SimLoop final : public EventLoop {
  public:
   SimLoop(World* world, const Process* process);
@@ -25,7 +25,7 @@ class SimLoop final : public EventLoop {
   bool Post(Task task) override;
   TimerId PostAt(absl::Time when, Task task) override;
   bool Cancel(TimerId timer) override;
-  // In a process that has died, what was posted is destroyed unrun, and posting fails.
+  // In a process that has died, posting fails, and posted tasks are destroyed without running.
   void Stop() override;
   bool InLoop() const override;
 

@@ -1,8 +1,7 @@
 // Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it.
 //   sim --seeds N [--seed FIRST] [--jobs J] [--verbose]
-//   sim --seeds 1 --seed S --transcript PROCESS    what the session of worker-0 heard and did
-//   sim --mutants                                  masks each defence (a build with
-//   STARLING_MUTANTS)
+//   sim --seeds 1 --seed S --transcript worker-0    what that worker's session hears and does
+//   sim --mutants                                   masks each defence (needs --config=mutants)
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -20,13 +19,13 @@
 namespace starling::sim {
 namespace {
 
-// Every so many seeds one is run twice: the trace must be the same.
+// One in so many seeds is run twice: its trace must be the same.
 constexpr uint64_t kTwiceEvery = 20;
-// Of fewer seeds it is not asked that they reach everything.
+// Fewer seeds need not reach everything.
 constexpr uint64_t kSeedsThatReachAll = 300;
 constexpr uint64_t kSeedsPerMutant = 2000;
 
-// What a run that never reached it has not shown.
+// A run must reach each of these, or it has not shown what it should.
 constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: lost reply (frame)",
                                       "fault: lost request (call)",
@@ -55,11 +54,11 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: push of an old view",
                                       "fault: push of the next epoch",
                                       "fault: no memory for a job",
-                                      "fault: data that cannot be opened",
+                                      "fault: job data that cannot be opened",
                                       "fault: model that cannot be built",
-                                      "fault: unit that fails",
+                                      "fault: failing unit",
                                       "fault: lost device",
-                                      "fault: a store that fails",
+                                      "fault: failing store",
                                       "fault: step of the wall clock",
                                       "fault: lost decision frame",
                                       "fault: duplicate decision frame",
@@ -194,8 +193,8 @@ int Run(const Options& options) {
 
 #ifdef STARLING_MUTANTS
 
-// The checker that must bite when the defence is masked; none: nothing that it defends against
-// exists yet.
+// The promise whose checker must notice that the defence is masked; nullopt: what it defends
+// against does not exist yet.
 std::optional<Promise> PromiseOf(Defence defence) {
   switch (defence) {
     case Defence::kDedup:
@@ -236,7 +235,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
-    // One owner applies in order what it acknowledges: only another primary can be behind.
+    // One owner applies what it acknowledges, in order: only another primary could be behind.
     case Defence::kMinLsn:
     case Defence::kCommitBeforeApply:
     case Defence::kCount: return std::nullopt;

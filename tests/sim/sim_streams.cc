@@ -23,11 +23,11 @@ PeerIdentity PeerOf(const Identity& self) {
 
 }  // namespace
 
-// One end. The link is there once the server has accepted.
+// One end. It has a link once the server has accepted.
 class SimFrameStream final : public FrameStream,
                              public std::enable_shared_from_this<SimFrameStream> {
  public:
-  // `end`: which one of the link's: 0 the client, 1 the server.
+  // `end`: 0 the client's, 1 the server's.
   SimFrameStream(SimStreams* streams, Process* process, int end, const PeerIdentity& peer,
                  const SendQueue::Options& queue)
       : streams_(streams),
@@ -109,7 +109,7 @@ class SimFrameStream final : public FrameStream,
   }
 
  private:
-  // What the receiver holds; its sender gets credit when it is gone.
+  // A payload that the receiver holds. When it is freed the sender gets credit.
   struct Received {
     std::vector<uint8_t> bytes;
     std::vector<ReceivedPayload::Piece> pieces;
@@ -170,7 +170,7 @@ class SimFrameStream final : public FrameStream,
     }
   }
 
-  // Flips a value; the header's digest stays. No value has come, as far as checkers know.
+  // Changes a value but not the header's digest. For the checkers no value has come.
   void Damage(Message* message) {
     const absl::Span<const uint8_t> bytes = message->bytes.bytes;
     auto values = std::make_shared<Values>(bytes.size() / sizeof(float));
@@ -185,7 +185,7 @@ class SimFrameStream final : public FrameStream,
     return (end_ == 0 ? options.self.role : peer_.identity.role) == PeerRole::kShard;
   }
 
-  // Reports and decisions may be lost, doubled and late, beyond what a stream does to them.
+  // Reports and decisions may be lost, duplicated and late, which a stream alone does not do.
   void SendDecision(Message message) {
     const std::shared_ptr<SimFrameStream> to = other_.lock();
     if (to == nullptr) return;
@@ -193,7 +193,7 @@ class SimFrameStream final : public FrameStream,
                                      [to, held = std::move(message)] { to->Deliver(held); });
   }
 
-  // In pieces whose borders fall anywhere.
+  // Splits the payload into pieces at any byte.
   ReceivedPayload Receive(const Message& message) {
     absl::Span<const uint8_t> bytes = message.bytes.bytes;
     if (message.payload != nullptr) {

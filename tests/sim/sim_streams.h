@@ -1,4 +1,4 @@
-// The transport on the simulated network: what common/transport does over gRPC.
+// The transport on the simulated network; common/transport has the one over gRPC.
 #ifndef STARLING_TESTS_SIM_SIM_STREAMS_H_
 #define STARLING_TESTS_SIM_SIM_STREAMS_H_
 
@@ -15,16 +15,16 @@
 
 namespace starling::sim {
 
-// What checkers see of the frames on all streams between FrameStreams.
+// Shows checkers the frames on all streams.
 class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
-  // A server's VALUE is given to the stream: what it really is goes along with it.
+  // A server passes a VALUE to the stream. The truth about it travels with it.
   virtual ValueTruth OnValueSent(const Process& /*by*/, const FrameHeader& /*header*/,
                                  absl::Span<const uint8_t> /*bytes*/) {
     return {};
   }
-  // Right before a client's frame leaves on `link`; may change it, and send others before it.
+  // Right before a client's frame leaves on `link`. May change it, and send others first.
   virtual void OnSending(const Process& /*by*/, const Network::StreamPtr& /*link*/,
                          Message* /*message*/) {}
   // Right before the receiver's handler gets the frame. `server`: the receiver is the server.
@@ -44,15 +44,15 @@ class SimStreams {
 
   void SetObserver(StreamObserver* observer) { observer_ = observer; }
 
-  // A flow window in place of limits::kStreamInFlightBytesMax: payload bytes on their way, or with
-  // a receiver that has not dropped them, of one direction of a stream.
+  // Replaces limits::kStreamInFlightBytesMax as the flow window: the payload bytes of one direction
+  // of a stream that are in flight or held by the receiver.
   void SetWindow(size_t bytes) { window_ = bytes; }
 
-  // `process` takes streams at `address`, in this life of it alone.
+  // `process` accepts streams at `address`, in this life only.
   void Listen(Process* process, const std::string& address, RpcServer::Accept accept);
   void StopListening(const std::string& address) { listeners_.erase(address); }
 
-  // Streams of this life of `process`.
+  // For this life of `process`.
   std::unique_ptr<StreamClient> MakeClient(Process* process, const Identity& self);
 
  private:

@@ -19,10 +19,10 @@ namespace {
 namespace action = session::action;
 namespace event = session::event;
 
-// A supervisor starts a process that exits again.
+// A supervisor restarts a process that has exited.
 constexpr absl::Duration kRestartAfter = absl::Seconds(1);
 
-// What nothing but orders can bring about.
+// Whether only orders can cause this action.
 bool ComesOfOrders(const session::Action& a) {
   return std::holds_alternative<action::Register>(a) ||
          std::holds_alternative<action::Prepare>(a) ||

@@ -1,5 +1,5 @@
-// A worker's process: the host that ships, on simulated loops, streams and calls, with an executor
-// whose work takes simulated time.
+// A worker's process: the real host on simulated loops, streams and calls, with an executor whose
+// work takes simulated time.
 #ifndef STARLING_TESTS_SIM_WORKER_NODE_H_
 #define STARLING_TESTS_SIM_WORKER_NODE_H_
 
@@ -21,7 +21,7 @@ class Cluster;
 class WorkerNode : public Process, private SessionWatch {
  public:
   WorkerNode(Cluster* cluster, const std::string& process_name, uint64_t seed);
-  // The process dies: nothing of it runs any more.
+  // The process dies: nothing runs in it any more.
   ~WorkerNode() {
     alive = false;
     ++life;
@@ -31,7 +31,7 @@ class WorkerNode : public Process, private SessionWatch {
   void Crash();
   void Drain();  // SIGTERM
   bool exited() const { return exited_; }
-  // It goes on to report, but what it computes next does not end.
+  // It continues to report, but its computation hangs from the next unit on.
   void Hang() { executor_.Hang(); }
   void FailUnit(const WorkerFault& fault) { executor_.FailUnit(fault); }
 
@@ -58,8 +58,8 @@ class WorkerNode : public Process, private SessionWatch {
   SpanRing spans_{16};
 
   bool exited_ = false;
-  uint64_t generation_ = 0;                    // the highest that it heard of
-  bool old_orders_ = false;                    // the event is orders of an older one
+  uint64_t generation_ = 0;                    // the highest that it has heard of
+  bool old_orders_ = false;                    // the event is orders of a lower one
   std::set<ShardId> up_;                       // streams, as the session knows
   const session::Session* session_ = nullptr;  // the host's
   std::unique_ptr<WorkerHost> host_;

@@ -58,7 +58,7 @@ void WorkerWire::OnSending(const Network::StreamPtr& link, Message* message) {
   if (h.type == FrameType::kPush) OnPush(link, job->second, message);
 }
 
-// What the checker knows of the clocks comes from what the worker says to the shards.
+// The checker takes a worker's clocks from its frames to the shards.
 void WorkerWire::Track(const FrameHeader& sent, JobTruth* truth) {
   const bool close = sent.type == FrameType::kClose;
   if (sent.key.work.purpose != WorkPurpose::kEvaluate && sent.policy != policy_) {
@@ -75,7 +75,7 @@ void WorkerWire::Track(const FrameHeader& sent, JobTruth* truth) {
   }
 }
 
-// A push is sent again with the bytes that it had.
+// A push that is sent again has the same bytes.
 void WorkerWire::OnPush(const Network::StreamPtr& link, JobTruth* truth, Message* message) {
   const FrameHeader& h = message->header;
   const Values values = ValuesIn(*message);
@@ -95,8 +95,8 @@ void WorkerWire::OnPush(const Network::StreamPtr& link, JobTruth* truth, Message
   world_->Count("fault: corrupted payload");
 }
 
-// Something from another time: the same key in another era, or through another view; or an item of
-// the next epoch, whose turn has not come.
+// Sends a frame from another time: the same key in another era or view, or an item of the next
+// epoch, which is not open yet.
 void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
                        const FrameHeader& push, size_t elements) {
   const Workload& workload = truth.workload();

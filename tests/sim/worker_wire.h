@@ -1,4 +1,4 @@
-// What the checkers know of a worker from its frames, and what the network does to them.
+// What the checkers learn from a worker's frames, and the damage that the network does to them.
 #ifndef STARLING_TESTS_SIM_WORKER_WIRE_H_
 #define STARLING_TESTS_SIM_WORKER_WIRE_H_
 
@@ -18,26 +18,26 @@ class WorkerWire {
  public:
   WorkerWire(World* world, Network* network) : world_(world), network_(network) {}
 
-  void Restart();  // another life of the process
-  // Frames of the run are about this job.
+  void Restart();  // the process has a new life
+  // Frames of the run belong to this job.
   void Serve(RunId run, JobTruth* truth) { jobs_[run] = truth; }
 
-  // Right before a frame leaves: a push may be damaged, or a forged one goes before it.
+  // Right before a frame leaves. May damage a push, or send a forged one first.
   void OnSending(const Network::StreamPtr& link, Message* message);
   void OnDelivered(const FrameHeader& header, const ValueTruth& truth);
 
-  // The value that came for this slice and version, as it really is; once. nullopt: none came.
+  // The truth about the value that came for this slice and version, once. nullopt: none came.
   std::optional<ValueTruth> TakeTruth(session::Params params, SliceId slice, Clock version);
 
-  // Of the last frame.
+  // As in the last frame.
   Incarnation incarnation() const { return incarnation_; }
-  // The worker is gone, or about to be another incarnation.
+  // The worker is gone, or about to become another incarnation.
   void OnGone();
 
  private:
   struct Push {
     FrameHeader header;
-    uint64_t bytes = 0;  // a hash of what was sent
+    uint64_t bytes = 0;  // a hash of them
   };
   struct Pull {
     Lsn min_lsn;
@@ -61,7 +61,7 @@ class WorkerWire {
   PolicyNumber policy_;              // of the frames that it sends
   bool entering_ = false;            // ENTER was sent, and no pull after it
   std::map<uint64_t, Push> pushes_;  // sent, by request
-  std::map<uint64_t, Pull> pulls_;   // the same
+  std::map<uint64_t, Pull> pulls_;   // sent, by request
   std::map<Value, ValueTruth> values_;
 };
 

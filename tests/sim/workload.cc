@@ -92,7 +92,7 @@ void SetOptimizer(Workload& w) {
   optimizer.mutable_learning_rate()->mutable_step()->set_every_steps(40);
 }
 
-// Of some jobs whose bits are compared. Draws from numbers of its own.
+// Clips some jobs whose bits are compared. Draws from its own random numbers.
 void SetClip(uint64_t seed, Workload& w) {
   Random random(Mix(seed, 900));
   if (w.spec.policy().kind() != Policy::BSP || w.gradient != GradientKind::kDependent) return;
@@ -101,16 +101,16 @@ void SetClip(uint64_t seed, Workload& w) {
   w.spec.mutable_clip()->set_norm(random.Chance(0.5) ? 1 : 15);
 }
 
-// Limits the running time of some jobs. Draws from numbers of its own.
+// Limits the running time of some jobs. Draws from its own random numbers.
 void SetWallTime(uint64_t seed, int number, Workload& w) {
   Random random(Mix(seed, 960 + number));
   if (!random.Chance(0.12)) return;
-  // In so little time as the least no step is done.
+  // The least leaves no time for a step.
   const int64_t tenths = random.Chance(0.25) ? 1 : random.Between(2, 30);
   w.spec.mutable_stop()->set_wall_time_seconds(0.1 * static_cast<double>(tenths));
 }
 
-// Of some jobs. Draws from numbers of its own.
+// Makes some jobs fp16. Draws from its own random numbers.
 void SetPrecision(uint64_t seed, int number, Workload& w) {
   Random random(Mix(seed, 910 + number));
   if (!random.Chance(0.35)) return;
@@ -142,7 +142,7 @@ Workload MakeWorkload(uint64_t seed, int number) {
   const uint64_t clocks = number > 0 ? 20 : 100;
   const uint64_t steps = (clocks + epochs - 1) / epochs;
   w.train_samples = steps * batch;
-  // A short last batch; half of it, so that the rescaling is exact where sums must be.
+  // A short last batch: half of a batch, so that its rescaling is exact.
   if (batch % 2 == 0 && random.Chance(0.5)) w.train_samples -= batch / 2;
   w.spec.mutable_train()->mutable_csv()->set_path("/simulated/train");
   w.spec.mutable_stop()->set_epochs(epochs);

@@ -1,4 +1,4 @@
-// What a seed's cluster trains, and what must come out.
+// The jobs that a seed's cluster trains, and the values that must result.
 #ifndef STARLING_TESTS_SIM_WORKLOAD_H_
 #define STARLING_TESTS_SIM_WORKLOAD_H_
 
@@ -19,8 +19,8 @@ namespace starling::sim {
 enum class GradientKind {
   kCounting,   // small integers, a function of (slice, element, micro-batch) alone: sums are exact
                // in any order
-  kDependent,  // floats that depend on all values: only the same steps in the same order give the
-               // same bits
+  kDependent,  // floats that depend on all values: the bits are equal only if the same steps are
+               // done in the same order
 };
 
 struct Workload {
@@ -28,13 +28,13 @@ struct Workload {
   uint64_t train_samples = 0;
   uint64_t test_samples = 0;
   GradientKind gradient = GradientKind::kCounting;
-  uint32_t partitions = 0;  // all slices in the first so many, the others empty; 0: as placed
+  uint32_t partitions = 0;  // the first ones, which have all slices; 0: as placed
   bool poisoned = false;    // one gradient is not a number: the job must fail
-  WorkRange poison;         // the item
+  WorkRange poison;         // its item
   uint32_t switches = 0;    // of the policy, while it runs
-  // fp16: from this step of the job on every gradient overflows, whatever the scale.
+  // fp16: from this step on every gradient overflows, whatever the scale.
   uint64_t overflows_from = std::numeric_limits<uint64_t>::max();
-  bool queued = false;  // waits for the job before it
+  bool queued = false;  // behind the job before it
 };
 
 // A job for this seed. `number`: 0 for the first, 1 for one that is queued behind it.
@@ -43,7 +43,7 @@ Workload MakeWorkload(uint64_t seed, int number);
 // An item: its epoch and first micro-batch.
 using ItemKey = std::pair<uint32_t, uint64_t>;
 
-// The item that the range is a part of.
+// The item that contains the range.
 ItemKey ItemOf(const Workload& workload, const WorkRange& range);
 
 // The job's step of that item.
@@ -52,38 +52,35 @@ uint64_t JobStep(const Workload& workload, const WorkRange& range);
 // For messages.
 std::string RangeToString(const WorkRange& range);
 
-// The number of the first of `range`'s micro-batches' samples, and behind the last's, in its
-// epoch's order.
+// How many training samples the range has.
 uint64_t SamplesIn(const Workload& workload, const WorkRange& range);
 
 using Values = std::vector<float>;
 using ValuesPtr = std::shared_ptr<const Values>;
 
-// The contribution of `range` for one slice, summed along the tree. `values`: of all slices, as
-// pulled.
+// The contribution of `range` to one slice, summed along the tree. `values`: all slices, as pulled.
 Values Contribution(const Workload& workload, const Layout& layout,
                     const std::vector<ValuesPtr>& values, SliceId slice, const WorkRange& range);
 
-// fp16: whether the gradient of `range` overflows when the loss is scaled by 2^log2: where that of
-// one of its micro-batches does. The slices up to *slice are not finite then.
+// fp16: whether the gradient of `range` overflows when the loss is scaled by 2^log2, because that
+// of one of its micro-batches does. If so, the slices up to *slice are not finite.
 bool Overflows(const Workload& workload, const WorkRange& range, int log2, uint32_t slices,
                SliceId* slice);
 
-// kCounting: takes the step's whole batch into account, which turns what a slice holds before it
-// into what it holds after it.
+// kCounting: turns a slice's values before the step into those after it.
 void AddStep(const Workload& workload, const Layout& layout, SliceId slice, uint64_t step,
              Values* values);
 
-// kCounting: what a slice holds, bit by bit, with each item counted as often as `times` says.
+// kCounting: a slice's exact values with each item counted as often as `times` says.
 Values ExpectedWith(const Workload& workload, const Layout& layout, SliceId slice,
                     const std::vector<std::pair<WorkRange, int>>& times);
 
 Values InitialValues(const Slice& slice);
 
-// How many of the evaluation samples of `range` count as predicted correctly.
+// How many evaluation samples of `range` count as predicted correctly.
 uint64_t CorrectIn(const Workload& workload, const WorkRange& range);
 uint64_t TestSamplesIn(const Workload& workload, const WorkRange& range);
-// With each sample of the test set once.
+// With each test sample counted once.
 double ExpectedAccuracy(const Workload& workload, uint32_t epoch);
 
 }  // namespace starling::sim

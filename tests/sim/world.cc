@@ -17,7 +17,7 @@ const char* PromiseName(Promise promise) {
     case Promise::kFinite: return "finite values";
     case Promise::kDecision: return "one decision a step";
     case Promise::kAnswer: return "reads are answered";
-    case Promise::kBytes: return "bytes under way stay";
+    case Promise::kBytes: return "bytes in flight stay";
     case Promise::kMemory: return "memory comes back";
     case Promise::kBuffer: return "the same bytes again";
     case Promise::kStream: return "answers of open streams";
@@ -52,7 +52,7 @@ bool World::RunOne() {
   return true;
 }
 
-// What a paused process missed comes all at once, in order, when it goes on.
+// All events that a paused process missed come at once, in order, when it continues.
 void World::WakeAt(absl::Time at, const Process* process) {
   After(at - now_, nullptr, [this, process] {
     if (process->paused_until > now_) return WakeAt(process->paused_until, process);

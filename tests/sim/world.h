@@ -1,5 +1,5 @@
-// Simulated time: one queue of events for all processes of a cluster, in one thread. Everything
-// that happens is a function of the seed.
+// Simulated time: one queue of events for all processes of a cluster, in one thread. Everything is
+// a function of the seed.
 #ifndef STARLING_TESTS_SIM_WORLD_H_
 #define STARLING_TESTS_SIM_WORLD_H_
 
@@ -16,7 +16,7 @@
 
 namespace starling::sim {
 
-// xoshiro would do as well: splitmix64 (Steele, Lea and Flood 2014) is short and good enough here.
+// splitmix64 (Steele, Lea and Flood 2014): short, and good enough here.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -43,7 +43,7 @@ class Random {
 
 inline uint64_t Mix(uint64_t a, uint64_t b) { return Random(a * 0x9E3779B97F4A7C15 + b).Next(); }
 
-// A process slot: what is scheduled for one life of it does not happen in the next.
+// A process slot. Events scheduled in one life of the process do not happen in the next.
 struct Process {
   std::string name;
   uint32_t life = 0;
@@ -85,20 +85,20 @@ class World {
   explicit World(uint64_t seed) : random_(seed) {}
 
   absl::Time now() const { return now_; }
-  // What people's clocks show; no promise may follow it.
+  // The wall clock; no promise may depend on it.
   absl::Time wall() const { return now_ + wall_ahead_; }
   void StepWall(absl::Duration by) { wall_ahead_ += by; }
   absl::Duration elapsed() const { return now_ - absl::UnixEpoch(); }
   Random& random() { return random_; }
 
-  // `run` happens after `delay` if `process` (nullptr: the world) is in the same life then; later,
-  // when it is paused then.
+  // Runs `run` after `delay`, unless `process` (nullptr: the world) is in another life then. If it
+  // is paused then, `run` waits until it continues.
   void After(absl::Duration delay, Process* process, std::function<void()> run);
 
-  // False: nothing is scheduled any more.
+  // False: nothing is scheduled.
   bool RunOne();
 
-  // The trace: what happened, where.
+  // Adds to the trace what happened, and where.
   void Trace(uint64_t what, uint64_t where) {
     trace_ = Mix(trace_ ^ what, where ^ absl::ToUnixNanos(now_));
   }
@@ -110,11 +110,11 @@ class World {
     return name;
   }
 
-  // What was reached, by name.
+  // How often something was reached, by name.
   void Count(const char* what, uint64_t times = 1) { counts_[what] += times; }
   const std::map<std::string, uint64_t>& counts() const { return counts_; }
 
-  // Kept: the first few of each promise.
+  // Keeps the first few messages.
   void Violate(Promise promise, const std::string& what);
   const std::vector<Violation>& violations() const { return violations_; }
   const std::set<Promise>& violated() const { return violated_; }
