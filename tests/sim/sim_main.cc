@@ -199,7 +199,6 @@ std::optional<Promise> PromiseOf(Defence defence) {
   switch (defence) {
     case Defence::kDedup:
     case Defence::kDigest:
-    case Defence::kJoin:
     case Defence::kIncarnationFence:
     case Defence::kRunFence:
     case Defence::kViewFence:
@@ -235,7 +234,9 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
-    // One owner applies what it acknowledges, in order: only another primary could be behind.
+    // A host verifies and applies a push within one task, and one owner applies what it
+    // acknowledges, in order: only a backup takes longer, and only another primary could be behind.
+    case Defence::kJoin:
     case Defence::kMinLsn:
     case Defence::kCommitBeforeApply:
     case Defence::kCount: return std::nullopt;
