@@ -68,7 +68,6 @@ struct Unit {
   Lease lease;  // id 0: BSP training
   Clock clock = 0;
   uint64_t job_step = 0;
-  bool dropped = false;  // a request was given up: the lease is not done
 
   bool computed = false;
   std::vector<uint32_t> arrived;      // per slice: ranges whose gradient came
@@ -214,7 +213,7 @@ class Session::Core {
   void OnValue(uint64_t id, const event::Frame& e);
   void OnRefused(uint64_t id, const event::Frame& e);
   bool DropStaleEvaluation(uint64_t id);
-  void Answered(uint64_t id, bool dropped);
+  void Answered(uint64_t id);
   void Drop(uint64_t id);
 
   // presence.cc

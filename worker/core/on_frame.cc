@@ -31,11 +31,11 @@ void Session::Core::OnAck(uint64_t id, const FrameHeader& header) {
   const PartitionId partition = request.header.partition;
   job.seen[partition.value] = std::max(job.seen[partition.value], header.base_lsn);
   if (request.kind == RequestKind::kEnter) job.entered_at[partition] = header.clock;
-  Answered(id, /*dropped=*/false);
+  Answered(id);
 }
 
 // The request is over: its bytes are free, and what waited for it may go on.
-void Session::Core::Answered(uint64_t id, bool dropped) {
+void Session::Core::Answered(uint64_t id) {
   JobState& job = *job_;
   const RequestKind kind = job.requests.at(id).kind;
   const UnitId unit_id = job.requests.at(id).unit;
@@ -45,7 +45,6 @@ void Session::Core::Answered(uint64_t id, bool dropped) {
   if (unit == job.units.end()) return;
   if (kind == RequestKind::kPush) --unit->second.pushes_open;
   if (kind == RequestKind::kClose) --unit->second.closes_open;
-  unit->second.dropped |= dropped;
   MaybeDone(unit_id);
 }
 
@@ -118,13 +117,14 @@ bool Session::Core::DropStaleEvaluation(uint64_t id) {
 void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
+  // A worker that leaves asks a shard without its run once: its unit gets no more values there, and
+  // does not count.
   const bool leaving = job.phase == JobPhase::kLeaving;
   switch (e.header.answer) {
-    case Answer::kStaleIncarnation:
-      return leaving ? Answered(id, /*dropped=*/true) : Rejoin(e.text);
+    case Answer::kStaleIncarnation: return leaving ? CloseJob() : Rejoin(e.text);
     case Answer::kStaleRun:
     case Answer::kNotHosted:
-      if (leaving) return Answered(id, /*dropped=*/true);
+      if (leaving) return CloseJob();
       break;
     case Answer::kStaleClock:
       if (!IsEvaluationPull(request)) return Resync();

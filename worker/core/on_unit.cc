@@ -102,7 +102,7 @@ void Session::Core::MaybeDone(UnitId id) {
   KeepCounts(it->second);
   const Unit unit = std::move(it->second);
   job.units.erase(it);
-  if (unit.lease.id() != 0 && !unit.dropped) job.done[unit.lease.id()] = unit.lease;
+  if (unit.lease.id() != 0) job.done[unit.lease.id()] = unit.lease;
   news_ = true;
   if (!job.bsp() || unit.purpose != WorkPurpose::kTrain) return;
   if (unit.closes && job.computing.value != 0) {

@@ -502,6 +502,32 @@ TEST(Session, LeavesAJobThatWasTakenAway) {
   ExpectGolden(d, "leave");
 }
 
+// A shard without the run sends no more values: the unit in hand would wait for them in vain.
+TEST(Session, AShardWithoutTheRunEndsLeavingAtOnce) {
+  for (const bool drain : {false, true}) {
+    for (const Answer answer : {Answer::kStaleIncarnation, Answer::kStaleRun, Answer::kNotHosted}) {
+      Driver d;
+      d.Serve();
+      d.AddLease(11, Item(0, 0));
+      d.GiveOrders();
+      d.Ack();
+      d.Values({0, 1});
+      ASSERT_EQ(d.sent().size(), 1u) << d.text();
+      const FrameHeader pull = d.sent().front();
+      if (drain) {
+        d.Step(event::Drain{});
+      } else {
+        d.TakeJobAway();
+        d.GiveOrders();
+      }
+      EXPECT_EQ(d.Count("close job"), 0u) << d.text();
+      d.Answer(pull, FrameType::kError, answer, 0);
+      EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
+      EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+    }
+  }
+}
+
 TEST(Session, NamesStepWorkerAndLayerOfALossThatIsNotFinite) {
   Driver d;
   d.Serve();
