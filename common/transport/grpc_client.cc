@@ -25,9 +25,19 @@ class LiveStreams {
     absl::MutexLock lock(&mutex_);
     streams_.erase(stream);
   }
-  std::set<std::shared_ptr<GrpcStream>> Get() const {
+  // Closes all. From now on none waits for its connection.
+  void Close(const absl::Status& why) {
+    std::set<std::shared_ptr<GrpcStream>> streams;
+    {
+      absl::MutexLock lock(&mutex_);
+      closed_ = true;
+      streams = streams_;
+    }
+    for (const std::shared_ptr<GrpcStream>& stream : streams) stream->Close(why);
+  }
+  bool closed() const {
     absl::MutexLock lock(&mutex_);
-    return streams_;
+    return closed_;
   }
   void AwaitNone() const {
     absl::MutexLock lock(&mutex_);
@@ -39,6 +49,7 @@ class LiveStreams {
  private:
   mutable absl::Mutex mutex_;
   std::set<std::shared_ptr<GrpcStream>> streams_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // A worker's handler may be late for a moment. (A server has one stream per worker, and handles
@@ -185,7 +196,18 @@ class ClientStream final : public GrpcStream {
       deadline_alarm_.Cancel();
     }
     Finished(status);
-    live_->Remove(shared_from_this());
+    LetChannelGo(true);
+  }
+
+  // A channel that connects is kept until that has ended: gRPC (1.51) neither uses nor closes a
+  // connection that is made after its channel is gone.
+  void LetChannelGo(bool) {
+    if (channel_->GetState(false) == GRPC_CHANNEL_CONNECTING && !live_->closed()) {
+      absl::MutexLock lock(&attempt_mutex_);
+      retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(Method(&ClientStream::LetChannelGo)));
+    } else {
+      live_->Remove(shared_from_this());
+    }
   }
 
   const ConnectOptions options_;
@@ -215,9 +237,7 @@ class GrpcStreamClient final : public StreamClient {
         thread_([this] { ServeCompletions(&queue_); }) {}
 
   ~GrpcStreamClient() override {
-    for (const std::shared_ptr<GrpcStream>& stream : live_.Get()) {
-      stream->Close(absl::CancelledError("shutting down"));
-    }
+    live_.Close(absl::CancelledError("shutting down"));
     live_.AwaitNone();
     queue_.Shutdown();
     thread_.join();

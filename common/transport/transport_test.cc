@@ -13,6 +13,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <thread>
 
@@ -551,6 +553,32 @@ TEST(ListenAddress, OnlyLoopback) {
                           "127.0.0.1:x", ":7070", "127.0.0.1:70000", "128.0.0.1:1", ""}) {
     EXPECT_EQ(CheckListenAddress(bad).code(), absl::StatusCode::kInvalidArgument) << bad;
   }
+}
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator begin("/proc/self/fd"), end;
+  return static_cast<size_t>(std::distance(begin, end));
+}
+
+// Closed at any moment of being connected.
+TEST_F(Transport, AClosedStreamLeavesNoConnection) {
+  Connect().stream->Close(absl::OkStatus());  // whatever gRPC opens once is open
+  const size_t before = OpenDescriptors();
+  for (int i = 0; i < 300; ++i) {
+    const auto stream = client_->Connect({.address = server_->address(), .whom = "shard ps-0"},
+                                         std::make_shared<Recorder>());
+    absl::SleepFor(absl::Microseconds(20 * (i % 100)));
+    stream->Close(absl::OkStatus());
+  }
+  const absl::Time deadline = absl::Now() + kLong;
+  while (OpenDescriptors() > before && absl::Now() < deadline) {
+    {
+      absl::MutexLock lock(&mutex_);
+      accepted_.clear();  // a stream keeps its connection
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_LE(OpenDescriptors(), before);
 }
 
 // Calls the raw method by hand, as other programs might.
