@@ -528,6 +528,7 @@ class Coordinator::Core {
   void AddShardMetrics(const Job& job, JobStatus& status) const;
   static void AddReported(const Job& job, JobStatus& status);
   uint64_t StepsDone(const Job& job) const;
+  uint64_t StepsReported(const Job& job) const;  // by the shards, even after the job's end
 
   // jobs.cc
   void Enlist(const Job& job);

@@ -35,6 +35,10 @@ std::string Coordinator::Core::PolicyText(const Policy& policy) {
 // Steps that count on all partitions; of a job that is over, those that did at its end.
 uint64_t Coordinator::Core::StepsDone(const Job& job) const {
   if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
+  return StepsReported(job);
+}
+
+uint64_t Coordinator::Core::StepsReported(const Job& job) const {
   const uint32_t epoch = job.state.epoch();
   const uint64_t open =
       job.state.state() == PENDING ? 0 : job.partitions.CountCovered(epoch, job.steps_in(epoch));

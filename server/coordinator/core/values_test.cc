@@ -86,6 +86,19 @@ TEST_F(ValuesTest, TheLeastVersionIsReadWhereOneShardIsAStepAhead) {
   EXPECT_THAT(Read(), Each(std::to_string(steps)));
 }
 
+// Shards report several times a second, and a step may take less.
+TEST_F(ValuesTest, ACancelledJobsStepsAreThoseOfTheLastReports) {
+  Submit(MiniCluster::Spec("a", Policy::BSP, 1, 1));
+  RunTo(10);
+  ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
+  const uint64_t before = cluster.Status("a").step();
+  auto& items = cluster.covered[cluster.Status("a").uid()][0];
+  for (uint64_t item = 0; item < before + 5; ++item) items.insert({item, 1});
+  ASSERT_TRUE(cluster.RunUntil([&] { return Known(); }));
+  EXPECT_GE(cluster.Status("a").step(), before + 5);  // one more may have been under way
+  EXPECT_EQ(cluster.Status("a").step(), cluster.Status("a").sealed_steps());
+}
+
 // When the job ends, one shard knows that the next policy is in force and the other does not.
 TEST_F(ValuesTest, EachPartitionIsReadByItsOwnPolicyWhereTheJobEndsInMidChange) {
   Submit(Ssp("a", 1, 1));
