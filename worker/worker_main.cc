@@ -25,9 +25,8 @@
 #include "common/transport/transport.h"
 #include "common/version/version.h"
 #include "kernels/cpu/openmp.h"
-#include "worker/host/compute_thread.h"
 #include "worker/host/devices.h"
-#include "worker/host/job_opener.h"
+#include "worker/host/executor_runner.h"
 #include "worker/host/step_recorder.h"
 #include "worker/host/worker_host.h"
 
@@ -185,9 +184,8 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   parts.session = ThreadedLoop::Make("session");
   parts.coordinator = MakeCoordinatorClient(options.coordinator, self, flags.daemon.security);
   parts.streams = MakeStreamClient(self, flags.daemon.security);
-  parts.opener = std::make_unique<BackgroundJobOpener>(job, &devices, &spans);
-  parts.runner = [](UnitListener* listener, Progress* progress) {
-    return std::make_unique<ComputeThread>(listener, progress);
+  parts.runner = [&](UnitListener* listener, Progress* progress) {
+    return std::make_unique<ExecutorRunner>(job, &devices, &spans, listener, progress);
   };
   WorkerHost host(options, std::move(parts), &spans, [&](const absl::Status& status) {
     ended = status;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
+#include "worker/host/testing/plain_job.h"
 
 namespace starling::sim {
 
@@ -61,14 +62,14 @@ class FakeExecutor::Gradients : public std::enable_shared_from_this<Gradients> {
   std::map<SliceId, std::vector<Entry*>> free_;
 };
 
-class FakeExecutor::Job final : public ServedJob {
+class FakeExecutor::Job final : public PlainJob, public std::enable_shared_from_this<Job> {
  public:
-  Job(const JobDescription& description, JobTruth* truth, std::shared_ptr<void> memory,
-      std::function<void(Params, SliceId, Clock, const Values&)> installed)
-      : ServedJob(description, truth->layout()),
+  Job(const JobDescription& description, FakeExecutor* executor, JobTruth* truth,
+      std::shared_ptr<void> memory)
+      : PlainJob(description, truth->layout()),
+        executor_(executor),
         truth_(truth),
-        memory_(std::move(memory)),
-        installed_(std::move(installed)) {}
+        memory_(std::move(memory)) {}
 
   JobTruth& truth() const { return *truth_; }
   Values ValuesOf(Params params, SliceId slice) const {
@@ -80,30 +81,25 @@ class FakeExecutor::Job final : public ServedJob {
   ParameterCopy& copy(Params params) override {
     return params == Params::kLive ? live_ : snapshot_;
   }
-  absl::Status Prefetch(const WorkRange&) override { return absl::OkStatus(); }
-  void ClearPrefetched() override {}
-  uint64_t data_digest() const override { return 0; }
-  JobMemory memory() const override { return {}; }
-  ExecutorTimes times() const override { return {}; }
-  std::vector<std::string> slower_operators() const override { return {}; }
+  void Start(action::Compute unit) override;
 
  private:
   ParameterCopy::Installed InstalledIn(Params params) {
     return [this, params](SliceId slice, Clock version, absl::Span<const float> value) {
-      installed_(params, slice, version, Values(value.begin(), value.end()));
+      executor_->OnInstalled(truth_, params, slice, version, Values(value.begin(), value.end()));
     };
   }
 
+  FakeExecutor* const executor_;
   JobTruth* const truth_;
   const std::shared_ptr<void> memory_;
-  const std::function<void(Params, SliceId, Clock, const Values&)> installed_;
   Values values_[2] = {Values(layout().elements), Values(layout().elements)};
   ParameterCopy live_{layout(), Params::kLive, values_[0].data(), InstalledIn(Params::kLive)};
   ParameterCopy snapshot_{layout(), Params::kSnapshot, values_[1].data(),
                           InstalledIn(Params::kSnapshot)};
 };
 
-class FakeExecutor::Runner final : public UnitRunner {
+class FakeExecutor::Runner final : public JobRunner {
  public:
   Runner(FakeExecutor* executor, UnitListener* listener, Progress* progress)
       : executor_(executor), world_(executor->world_), listener_(listener), progress_(progress) {
@@ -111,8 +107,11 @@ class FakeExecutor::Runner final : public UnitRunner {
   }
   ~Runner() override { executor_->runner_ = nullptr; }
 
-  void Start(std::shared_ptr<ServedJob> job, action::Compute unit) override {
-    current_ = std::static_pointer_cast<Job>(std::move(job));
+  void Open(const JobDescription& description, std::function<void(OpenedJob)> done) override;
+  void Inspect(const JobSpec& spec, std::function<void(Inspection)> done) override;
+
+  void Start(std::shared_ptr<Job> job, action::Compute unit) {
+    current_ = std::move(job);
     if (unit.purpose == WorkPurpose::kTrain) {
       current_->truth().OnUnit(executor_->wire_->incarnation(), unit.clock, unit.ranges.front());
     }
@@ -170,6 +169,9 @@ class FakeExecutor::Runner final : public UnitRunner {
   }
   void After(absl::Duration delay, std::function<void()> run) {
     world_->After(delay, executor_->process_, std::move(run));
+  }
+  void ReadFiles(std::function<void()> then) {
+    After(world_->random().Between(absl::Milliseconds(1), absl::Milliseconds(20)), std::move(then));
   }
 
   Task& Add() {
@@ -380,64 +382,49 @@ void FakeExecutor::Runner::Fail(UnitId unit, const WorkerFault& fault) {
   Stop();
 }
 
-class FakeExecutor::Opener final : public JobOpener {
- public:
-  explicit Opener(FakeExecutor* executor) : executor_(executor) {}
+void FakeExecutor::Job::Start(action::Compute unit) {
+  executor_->runner_->Start(shared_from_this(), std::move(unit));
+}
 
-  void Open(const JobDescription& description, std::function<void(OpenedJob)> done) override {
-    FakeExecutor& executor = *executor_;
-    JobTruth* const truth = executor.cluster_->Truth(description);
-    executor.wire_->Serve({JobUid(description.run().job_uid()), description.run().era()}, truth);
-    std::shared_ptr<void> memory = executor.device_->TakeMemory(executor.process_);
-    if (memory == nullptr && executor.device_->holder() == executor.process_) {
-      executor.world_->Violate(
-          Promise::kOneJob,
-          absl::StrCat(executor.process_->name, " plans a job while one before it has its memory"));
-    }
-    OpenedJob opened;
-    const WorkerFault* const fault =
-        executor.cluster_->OpenFault(description.spec().name(), executor.process_->name);
-    if (fault != nullptr) {
-      executor.world_->Count(fault->device_lost ? "fault: lost device"
-                             : absl::IsDataLoss(fault->status)
-                                 ? "fault: job data that cannot be opened"
-                                 : "fault: model that cannot be built");
-      if (!fault->device_lost) truth->OnWorkerFault(executor.process_->name);
-      opened = {fault->status, fault->device_lost};
-    } else if (memory == nullptr) {
-      executor.world_->Count("fault: no memory for a job");
-      opened.job = absl::ResourceExhaustedError(kNoMemory);
-    } else {
-      opened.job = std::make_shared<Job>(
-          description, truth, std::move(memory),
-          [&executor, truth](Params params, SliceId slice, Clock version, const Values& bytes) {
-            executor.OnInstalled(truth, params, slice, version, bytes);
-          });
-    }
-    Later([opened = std::move(opened), done = std::move(done)]() mutable {
-      done(std::move(opened));
-    });
+void FakeExecutor::Runner::Open(const JobDescription& description,
+                                std::function<void(OpenedJob)> done) {
+  FakeExecutor& executor = *executor_;
+  JobTruth* const truth = executor.cluster_->Truth(description);
+  executor.wire_->Serve({JobUid(description.run().job_uid()), description.run().era()}, truth);
+  std::shared_ptr<void> memory = executor.device_->TakeMemory(executor.process_);
+  if (memory == nullptr && executor.device_->holder() == executor.process_) {
+    world_->Violate(
+        Promise::kOneJob,
+        absl::StrCat(executor.process_->name, " plans a job while one before it has its memory"));
   }
-
-  void Inspect(const JobSpec& spec, std::function<void(Inspection)> done) override {
-    const Workload& workload = executor_->cluster_->WorkloadOf(spec.name());
-    Inspection inspection;
-    inspection.set_train_samples(workload.train_samples);
-    inspection.set_test_samples(workload.test_samples);
-    inspection.add_sample_shape(3);
-    inspection.set_classes(2);
-    Later([inspection, done = std::move(done)] { done(inspection); });
+  OpenedJob opened;
+  const WorkerFault* const fault =
+      executor.cluster_->OpenFault(description.spec().name(), executor.process_->name);
+  if (fault != nullptr) {
+    world_->Count(fault->device_lost                ? "fault: lost device"
+                  : absl::IsDataLoss(fault->status) ? "fault: job data that cannot be opened"
+                                                    : "fault: model that cannot be built");
+    if (!fault->device_lost) truth->OnWorkerFault(executor.process_->name);
+    opened = {fault->status, fault->device_lost};
+  } else if (memory == nullptr) {
+    world_->Count("fault: no memory for a job");
+    opened.job = absl::ResourceExhaustedError(kNoMemory);
+  } else {
+    opened.job = std::make_shared<Job>(description, executor_, truth, std::move(memory));
   }
+  ReadFiles(
+      [opened = std::move(opened), done = std::move(done)]() mutable { done(std::move(opened)); });
+}
 
- private:
-  void Later(std::function<void()> run) {
-    World* const world = executor_->world_;
-    world->After(world->random().Between(absl::Milliseconds(1), absl::Milliseconds(20)),
-                 executor_->process_, std::move(run));
-  }
-
-  FakeExecutor* const executor_;
-};
+void FakeExecutor::Runner::Inspect(const JobSpec& spec, std::function<void(Inspection)> done) {
+  const Workload& workload = executor_->cluster_->WorkloadOf(spec.name());
+  Inspection inspection;
+  inspection.set_train_samples(workload.train_samples);
+  inspection.set_test_samples(workload.test_samples);
+  inspection.add_sample_shape(3);
+  inspection.set_classes(2);
+  ReadFiles([inspection, done = std::move(done)] { done(inspection); });
+}
 
 FakeExecutor::FakeExecutor(Cluster* cluster, Process* process, WorkerWire* wire)
     : cluster_(cluster),
@@ -467,9 +454,7 @@ void FakeExecutor::OnInstalled(JobTruth* truth, Params params, SliceId slice, Cl
   if (runner_ != nullptr) runner_->Poke();
 }
 
-std::unique_ptr<JobOpener> FakeExecutor::MakeOpener() { return std::make_unique<Opener>(this); }
-
-MakeUnitRunner FakeExecutor::RunnerMaker() {
+MakeJobRunner FakeExecutor::RunnerMaker() {
   return [this](UnitListener* listener, Progress* progress) {
     return std::make_unique<Runner>(this, listener, progress);
   };

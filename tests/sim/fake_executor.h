@@ -9,8 +9,7 @@
 #include "absl/time/time.h"
 #include "tests/sim/worker_wire.h"
 #include "tests/sim/world.h"
-#include "worker/host/served_job.h"
-#include "worker/host/unit_runner.h"
+#include "worker/host/job_runner.h"
 
 namespace starling::sim {
 
@@ -55,12 +54,10 @@ class FakeExecutor {
   // The next unit fails before its end.
   void FailUnit(const WorkerFault& fault);
 
-  std::unique_ptr<JobOpener> MakeOpener();
-  MakeUnitRunner RunnerMaker();
+  MakeJobRunner RunnerMaker();
 
  private:
   class Job;
-  class Opener;
   class Runner;
   class Gradients;
 

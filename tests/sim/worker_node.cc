@@ -64,7 +64,6 @@ void WorkerNode::Start() {
   parts.session = std::make_unique<SimLoop>(world_, this);
   parts.coordinator = MakeSimCoordinatorClient(cluster_, this, seed_);
   parts.streams = cluster_->streams().MakeClient(this, {PeerRole::kWorker, name});
-  parts.opener = executor_.MakeOpener();
   parts.runner = executor_.RunnerMaker();
   parts.watch = this;
   host_ = std::make_unique<WorkerHost>(std::move(options), std::move(parts), &spans_,

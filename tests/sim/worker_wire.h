@@ -10,7 +10,7 @@
 #include "tests/sim/checker.h"
 #include "tests/sim/network.h"
 #include "tests/sim/world.h"
-#include "worker/host/unit_runner.h"
+#include "worker/host/job_runner.h"
 
 namespace starling::sim {
 

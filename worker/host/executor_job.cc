@@ -92,12 +92,14 @@ absl::StatusOr<Layout> LayoutOf(const JobDescription& description) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<ExecutorJob>> ExecutorJob::Open(const JobDescription& description,
+absl::StatusOr<std::shared_ptr<ExecutorJob>> ExecutorJob::Open(ExecutorRunner* runner,
+                                                               const JobDescription& description,
                                                                const ExecutorJobOptions& options,
                                                                Device* device, SpanRing* spans) {
   STARLING_ASSIGN_OR_RETURN(ResolvedGraph graph, Validate(description.spec().model()));
   STARLING_ASSIGN_OR_RETURN(Layout layout, LayoutOf(description));
   std::shared_ptr<ExecutorJob> job(new ExecutorJob(description, std::move(layout)));
+  job->runner_ = runner;
   job->device_ = device;
   job->graph_ = std::move(graph);
   job->data_wait_ = options.data_wait;

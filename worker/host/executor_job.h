@@ -24,6 +24,7 @@
 
 namespace starling {
 
+class ExecutorRunner;
 class StepRecorder;
 
 struct ExecutorJobOptions {
@@ -38,14 +39,17 @@ struct ExecutorJobOptions {
 };
 
 // Each member says who may use it by its own contract.
-class ExecutorJob final : public ServedJob {
+class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<ExecutorJob> {
  public:
-  // Blocks for seconds. Errors as JobOpener::Open. `device` and `spans` outlive the job.
-  static absl::StatusOr<std::shared_ptr<ExecutorJob>> Open(const JobDescription& description,
+  // Blocks for seconds. Errors as JobRunner::Open. `device` and `spans` outlive the job; `runner`
+  // outlives its use.
+  static absl::StatusOr<std::shared_ptr<ExecutorJob>> Open(ExecutorRunner* runner,
+                                                           const JobDescription& description,
                                                            const ExecutorJobOptions& options,
                                                            Device* device, SpanRing* spans);
 
   ParameterCopy& copy(session::Params params) override;
+  void Start(session::action::Compute compute) override;
   absl::Status Prefetch(const WorkRange& range) override { return loader_->Prefetch(range); }
   void ClearPrefetched() override { loader_->Clear(); }
   uint64_t data_digest() const override { return data_digest_; }
@@ -75,6 +79,7 @@ class ExecutorJob final : public ServedJob {
       : ServedJob(description, std::move(layout)) {}
   absl::Status OpenExecutor(const ExecutorJobOptions& options, SpanRing* spans);
 
+  ExecutorRunner* runner_ = nullptr;
   Device* device_ = nullptr;
   ResolvedGraph graph_;
   absl::Duration data_wait_;

@@ -5,24 +5,27 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/event_loop/event_loop.h"
 #include "proto/coordinator.pb.h"
-#include "worker/host/served_job.h"
-#include "worker/host/unit_runner.h"
+#include "worker/host/job_runner.h"
 
 namespace starling {
 
 // A job is planned with the memory that is free then. So it is opened when the units of the jobs
 // before it have stopped, and when no other job is being opened; one that was closed meanwhile is
-// dropped first. Used by the session's thread.
+// dropped first. While it waits it says every 10 s in the log for what. Used by the session's
+// thread.
 class JobOpening {
  public:
   using Opened = std::function<void(const JobDescription&, OpenedJob)>;
 
-  // All outlive this, and `session` runs nothing any more when this ends. `opened` is called on the
-  // session's thread.
-  JobOpening(EventLoop* session, JobOpener* opener, UnitRunner* runner, Opened opened);
+  // `session` and `runner` outlive this. `session` runs nothing any more when this ends; the runner
+  // may still call back. `opened` is called on the session's thread.
+  JobOpening(EventLoop* session, JobRunner* runner, Opened opened);
 
   // Takes the place of what was to be opened before.
   void Open(JobDescription description);
@@ -33,16 +36,21 @@ class JobOpening {
   void Next();
   void OnStopped();
   void OnOpened(OpenedJob opened);
+  void WaitFor(absl::string_view what);  // empty: for nothing
+  void SayLater();
+  // With what is wanted, or with what was.
+  bool busy() const { return !waits_for_.empty(); }
 
   EventLoop* const session_;
-  JobOpener* const opener_;
-  UnitRunner* const runner_;
+  JobRunner* const runner_;
   const Opened opened_;
 
   std::optional<JobDescription> wanted_;
-  bool busy_ = false;       // with what is wanted, or with what was
-  uint64_t number_ = 0;     // of what is wanted
-  uint64_t under_way_ = 0;  // of what the opener is at
+  std::string waits_for_;
+  absl::Time since_;
+  EventLoop::TimerId timer_ = 0;  // the next line in the log
+  uint64_t number_ = 0;           // of what is wanted
+  uint64_t under_way_ = 0;        // of what the opener is at
 };
 
 }  // namespace starling

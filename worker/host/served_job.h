@@ -1,16 +1,14 @@
-// A job as the host serves it, and what opens jobs: what the host knows of data, devices and
-// memory. Implemented by executor_job.h and job_opener.h, and by the simulator.
+// A job as the host serves it: what the host knows of its data, device and memory. Implemented by
+// executor_job.h, and by the simulator.
 #ifndef STARLING_WORKER_HOST_SERVED_JOB_H_
 #define STARLING_WORKER_HOST_SERVED_JOB_H_
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "common/placement/layout.h"
 #include "common/protocol/types.h"
 #include "proto/coordinator.pb.h"
@@ -29,8 +27,8 @@ struct JobMemory {
   uint64_t device_peak = 0;
 };
 
-// Made by a JobOpener, used by the session's thread, and by the UnitRunner that goes with the
-// opener, which holds it until the last unit has stopped.
+// Made by a JobRunner (job_runner.h), which holds it until its last unit has stopped; used by the
+// session's thread.
 class ServedJob {
  public:
   virtual ~ServedJob() = default;
@@ -43,6 +41,9 @@ class ServedJob {
   std::vector<session::SliceShape> SliceShapes() const;
 
   virtual ParameterCopy& copy(session::Params params) = 0;
+
+  // The unit begins when the one before, of whichever job, has stopped.
+  virtual void Start(session::action::Compute compute) = 0;
 
   // Has the range's micro-batches read ahead of time, after those that were asked for before. Never
   // blocks.
@@ -64,24 +65,6 @@ class ServedJob {
  private:
   const JobDescription description_;
   const Layout layout_;
-};
-
-struct OpenedJob {
-  absl::StatusOr<std::shared_ptr<ServedJob>> job;
-  bool device_lost = false;  // with an error: nothing can be computed in this process any more
-};
-
-// Opens jobs and looks at data, one after another. Calls return at once; what they ask for takes as
-// long as reading files does. `done` is called once, on any thread, unless the opener ends before.
-class JobOpener {
- public:
-  virtual ~JobOpener() = default;  // waits for what is under way
-
-  // Opens the data, resolves graph and layout, plans memory. kFailedPrecondition: this build lays
-  // the job out differently than the coordinator's. Else the errors of the parts.
-  virtual void Open(const JobDescription& description, std::function<void(OpenedJob)> done) = 0;
-
-  virtual void Inspect(const JobSpec& spec, std::function<void(Inspection)> done) = 0;
 };
 
 }  // namespace starling

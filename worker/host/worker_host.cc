@@ -85,10 +85,9 @@ WorkerHost::WorkerHost(WorkerHostOptions options, WorkerHostParts parts, SpanRin
       progress_([loop = parts.session.get()] { return SpanMicros(loop->Now()); }),
       loop_(std::move(parts.session)),
       runner_(parts.runner(this, &progress_)),
-      opener_(std::move(parts.opener)),
       stream_client_(std::move(parts.streams)),
       coordinator_(std::move(parts.coordinator)),
-      opening_(loop_.get(), opener_.get(), runner_.get(),
+      opening_(loop_.get(), runner_.get(),
                [this](const JobDescription& description, OpenedJob opened) {
                  OnOpened(description, std::move(opened));
                }) {}
@@ -440,7 +439,7 @@ void WorkerHost::Carry(action::CloseJob action) {
 }
 
 void WorkerHost::Carry(action::Inspect action) {
-  opener_->Inspect(action.request.spec(), [this, request = action.request.request()](
+  runner_->Inspect(action.request.spec(), [this, request = action.request.request()](
                                               Inspection inspection) {
     inspection.set_request(request);
     loop_->Post([this, inspection = std::move(inspection)] { Step(event::Inspected{inspection}); });
@@ -470,7 +469,7 @@ void WorkerHost::Carry(action::Compute action) {
   for (const WorkRange& range : action.ranges) asked_.erase(range);
   computing_ = action.purpose;
   job_->copy(action.params).BeginUnit(action.unit);
-  runner_->Start(job_, std::move(action));
+  job_->Start(std::move(action));
 }
 
 void WorkerHost::Carry(action::Abandon action) {

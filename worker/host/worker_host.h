@@ -20,12 +20,11 @@
 #include "worker/core/session.h"
 #include "worker/host/buffer_table.h"
 #include "worker/host/job_opening.h"
+#include "worker/host/job_runner.h"
 #include "worker/host/link_meter.h"
 #include "worker/host/overlap_meter.h"
 #include "worker/host/progress.h"
-#include "worker/host/served_job.h"
 #include "worker/host/time_spent.h"
-#include "worker/host/unit_runner.h"
 #include "worker/host/worker_metrics.h"
 
 namespace starling {
@@ -55,8 +54,7 @@ struct WorkerHostParts {
   std::unique_ptr<EventLoop> session;  // runs the host
   std::unique_ptr<CoordinatorClient> coordinator;
   std::unique_ptr<StreamClient> streams;
-  std::unique_ptr<JobOpener> opener;
-  MakeUnitRunner runner;
+  MakeJobRunner runner;
   SessionWatch* watch = nullptr;  // not owned; may be null; outlives the host
 };
 
@@ -170,8 +168,7 @@ class WorkerHost final : private UnitListener {
 
   // What calls back: ended in this order's reverse.
   const std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<UnitRunner> runner_;
-  std::unique_ptr<JobOpener> opener_;
+  std::unique_ptr<JobRunner> runner_;
   std::unique_ptr<StreamClient> stream_client_;
   std::unique_ptr<CoordinatorClient> coordinator_;
   JobOpening opening_;

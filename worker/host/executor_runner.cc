@@ -1,4 +1,4 @@
-#include "worker/host/compute_thread.h"
+#include "worker/host/executor_runner.h"
 
 #include <cmath>
 #include <map>
@@ -8,6 +8,8 @@
 #include "common/base/clock.h"
 #include "common/base/memory.h"
 #include "common/sync/mutex.h"
+#include "spdlog/spdlog.h"
+#include "worker/data/data_set.h"
 #include "worker/host/push_sink.h"
 #include "worker/host/step_recorder.h"
 
@@ -100,46 +102,79 @@ PushSink::Options SinkOptions(const ExecutorJob& job, const session::action::Com
 
 }  // namespace
 
-ComputeThread::ComputeThread(UnitListener* listener, Progress* progress)
-    : listener_(listener), progress_(progress), loop_("compute") {}
-
-ComputeThread::~ComputeThread() {
-  if (current_ != nullptr) Abandon(current_->compute.unit);
-  loop_.Stop();
+void ExecutorJob::Start(session::action::Compute compute) {
+  runner_->Start(shared_from_this(), std::move(compute));
 }
 
-void ComputeThread::Start(std::shared_ptr<ServedJob> job, session::action::Compute compute) {
+ExecutorRunner::ExecutorRunner(const ExecutorJobOptions& options, const WorkerDevices* devices,
+                               SpanRing* spans, UnitListener* listener, Progress* progress)
+    : options_(options),
+      devices_(devices),
+      spans_(spans),
+      listener_(listener),
+      progress_(progress),
+      compute_("compute"),
+      background_("background") {}
+
+ExecutorRunner::~ExecutorRunner() {
+  Release();
+  compute_.Stop();
+}
+
+void ExecutorRunner::Open(const JobDescription& description, std::function<void(OpenedJob)> done) {
+  background_.Post([this, description, done = std::move(done)] { done(OpenNow(description)); });
+}
+
+OpenedJob ExecutorRunner::OpenNow(const JobDescription& description) {
+  ReturnFreedMemory();
+  ForgetPeakResidentBytes();
+  const absl::StatusOr<Device*> device = devices_->For(description.spec().device());
+  if (!device.ok()) return {device.status()};
+  const std::string shared = SharedMemoryNotice(**device);
+  if (!shared.empty()) spdlog::warn("{}", shared);
+  auto job = ExecutorJob::Open(this, description, options_, *device, spans_);
+  if (!job.ok()) return {job.status(), IsLost(**device)};
+  return {*std::move(job)};
+}
+
+void ExecutorRunner::Inspect(const JobSpec& spec, std::function<void(Inspection)> done) {
+  background_.Post([spec, done = std::move(done)] { done(InspectData(spec)); });
+}
+
+void ExecutorRunner::Start(std::shared_ptr<ExecutorJob> job, session::action::Compute compute) {
   std::shared_ptr<Task> task = tasks_.Get();
-  task->job = std::static_pointer_cast<ExecutorJob>(std::move(job));
+  task->job = std::move(job);
   task->compute = std::move(compute);
   task->cancelled = false;
   current_ = task;
-  loop_.Post([this, task] { Run(task); });
+  compute_.Post([this, task] { Run(task); });
 }
 
-void ComputeThread::Abandon(session::UnitId unit) {
+void ExecutorRunner::Abandon(session::UnitId unit) {
   if (current_ == nullptr || current_->compute.unit != unit) return;
   current_->cancelled = true;
   current_->job->Cancel();
 }
 
-void ComputeThread::Release() {
+void ExecutorRunner::Release() {
   if (current_ != nullptr) Abandon(current_->compute.unit);
   current_.reset();
 }
 
-void ComputeThread::WhenStopped(std::function<void()> stopped) { loop_.Post(std::move(stopped)); }
-
-void ComputeThread::ReturnMemory() {
-  loop_.Post([] { ReturnFreedMemory(); });
+void ExecutorRunner::WhenStopped(std::function<void()> stopped) {
+  compute_.Post(std::move(stopped));
 }
 
-void ComputeThread::Run(const std::shared_ptr<Task>& task) {
+void ExecutorRunner::ReturnMemory() {
+  compute_.Post([] { ReturnFreedMemory(); });
+}
+
+void ExecutorRunner::Run(const std::shared_ptr<Task>& task) {
   Compute(task);
   listener_->OnStopped(task->compute.unit);
 }
 
-void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
+void ExecutorRunner::Compute(const std::shared_ptr<Task>& task) {
   ExecutorJob& job = *task->job;
   const session::action::Compute& compute = task->compute;
   if (task->cancelled) return;
@@ -188,7 +223,7 @@ void ComputeThread::Compute(const std::shared_ptr<Task>& task) {
   if (!task->cancelled) Tell(*task, status, std::move(result));
 }
 
-void ComputeThread::Tell(const Task& task, const absl::Status& status, UnitResult result) {
+void ExecutorRunner::Tell(const Task& task, const absl::Status& status, UnitResult result) {
   const session::UnitId unit = task.compute.unit;
   const absl::Duration waited = absl::Seconds(result.slice_wait_seconds + result.ack_wait_seconds);
   if (!status.ok()) {

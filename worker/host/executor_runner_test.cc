@@ -1,4 +1,4 @@
-#include "worker/host/compute_thread.h"
+#include "worker/host/executor_runner.h"
 
 #include <gtest/gtest.h>
 
@@ -47,25 +47,31 @@ class BeginListener : public UnitListener {
 };
 
 // The next job is planned with the memory that is free then: the one before must be gone.
-TEST(ComputeThread, KeepsNothingOfAJobThatIsClosed) {
-  const std::unique_ptr<Device> device = CreateCpuDevice().value();
+TEST(ExecutorRunner, KeepsNothingOfAJobThatIsClosed) {
+  const WorkerDevices devices(CreateCpuDevice().value(), nullptr, "");
   SpanRing spans;
-  auto job = ExecutorJob::Open(CounterJob(), ExecutorJobOptions(), device.get(), &spans);
-  ASSERT_TRUE(job.ok()) << job.status();
-  const std::weak_ptr<ExecutorJob> held = *job;
   BeginListener listener;
   Progress progress;
-  ComputeThread compute(&listener, &progress);
+  ExecutorRunner runner({}, &devices, &spans, &listener, &progress);
+  absl::StatusOr<std::shared_ptr<ServedJob>> job;
+  absl::Notification is_open;
+  runner.Open(CounterJob(), [&](OpenedJob opened) {
+    job = std::move(opened.job);
+    is_open.Notify();
+  });
+  is_open.WaitForNotification();
+  ASSERT_TRUE(job.ok()) << job.status();
+  const std::weak_ptr<ServedJob> held = *job;
   session::action::Compute unit;
   unit.unit = session::UnitId(1);
   unit.ranges = {{WorkPurpose::kTrain, 0, 0, 4}};
-  compute.Start(*job, unit);
+  (*job)->Start(unit);
   listener.began.WaitForNotification();  // it waits for values that never come
   while (progress.Now().kind() != Activity::WAITING) absl::SleepFor(absl::Milliseconds(1));
-  compute.Release();
+  runner.Release();
   *job = nullptr;
   absl::Notification stopped;
-  compute.WhenStopped([&stopped] { stopped.Notify(); });
+  runner.WhenStopped([&stopped] { stopped.Notify(); });
   stopped.WaitForNotification();
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
