@@ -147,9 +147,9 @@ struct JobState {
   std::pmr::map<UnitId, Unit> units;  // not done
   UnitId computing;                   // 0: none
   std::pmr::map<Clock, StepWork> step_work;
-  std::pmr::map<uint64_t, Request> requests;  // by request id: the order of sending
-  std::pmr::map<uint64_t, Lease> done;        // resent until orders drop them
-  WorkRanges prefetched;                      // as last told, for these
+  std::pmr::map<uint64_t, Request> requests;           // by request id: the order of sending
+  std::pmr::map<uint64_t, Lease> done;                 // resent until orders drop them
+  WorkRanges prefetched;                               // as last told, for these
   uint64_t prefetched_orders = 0;
   Clock prefetched_clock = -1;
   UnitId prefetched_unit;
@@ -161,7 +161,7 @@ class Session::Core {
  public:
   explicit Core(SessionOptions options) : options_(std::move(options)) {}
 
-  void Step(const Event& event, absl::Time now, Sink sink);
+  void Step(const Event& event, absl::Time now, Actions& actions);
   Activity activity() const;
   std::string ToString() const;
 
@@ -262,12 +262,12 @@ class Session::Core {
 
   void On(const event::Tick&) {}
   void Pump();
-  void Do(Action&& action) { (*sink_)(std::move(action)); }
+  void Do(Action action) { actions_->push_back(std::move(action)); }
   void Release(BufferId buffer);
 
   const SessionOptions options_;
   absl::Time now_;
-  Sink* sink_ = nullptr;
+  Actions* actions_ = nullptr;  // of the Step under way
 
   Life life_ = Life::kNew;
   uint64_t registration_ = 0;

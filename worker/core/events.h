@@ -258,6 +258,7 @@ using Action =
                  action::Send, action::Prepare, action::CloseJob, action::Inspect, action::Prefetch,
                  action::Compute, action::Abandon, action::InstallValue, action::ForgetValues,
                  action::ReleaseBuffer, action::Exit>;
+using Actions = std::vector<Action>;
 
 }  // namespace starling::session
 

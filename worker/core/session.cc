@@ -16,18 +16,20 @@ void Retry::Failed(absl::Time now, const SessionOptions& options) {
 Session::Session(SessionOptions options) : core_(std::make_unique<Core>(std::move(options))) {}
 Session::~Session() = default;
 
-void Session::Step(const Event& event, absl::Time now, Sink sink) { core_->Step(event, now, sink); }
+void Session::Step(const Event& event, absl::Time now, Actions& actions) {
+  core_->Step(event, now, actions);
+}
 Activity Session::activity() const { return core_->activity(); }
 
 std::string Session::ToString() const { return core_->ToString(); }
 
-void Session::Core::Step(const Event& event, absl::Time now, Sink sink) {
+void Session::Core::Step(const Event& event, absl::Time now, Actions& actions) {
   if (life_ == Life::kExited) return;
   now_ = now;
-  sink_ = &sink;
+  actions_ = &actions;
   std::visit([this](const auto& e) { On(e); }, event);
   Pump();
-  sink_ = nullptr;
+  actions_ = nullptr;
 }
 
 // What follows from the state, whatever the event was: each line does nothing unless something is

@@ -2,17 +2,15 @@
 // BSP subtrees, pulls, pushes, closes, retries, draining. docs/protocol.md is the normative text.
 //
 //   Session session({.name = "worker-0"});
-//   session.Step(event::Tick{}, now, [&](Action&& action) { Carry(std::move(action)); });
+//   session.Step(event::Tick{}, now, actions);
 //
 // Rules that the adaptor can rely on:
 // * The first Tick registers. After Exit nothing follows.
 // * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another
-// StreamUp
-//   everything that was not answered is sent again, the same bytes, in the same order.
+//   StreamUp everything that was not answered is sent again, the same bytes, in the same order.
 // * InstallValue never comes for a slice that a unit may still read an older version of, but for a
-// unit that
-//   was abandoned: the adaptor keeps the value until that one has stopped, and drops it at
-//   ForgetValues and CloseJob.
+//   unit that was abandoned: the adaptor keeps the value until that one has stopped, and drops it
+//   at ForgetValues and CloseJob.
 // * A unit's CLOSE to a partition follows, on the same stream, all its pushes to that partition.
 #ifndef STARLING_WORKER_CORE_SESSION_H_
 #define STARLING_WORKER_CORE_SESSION_H_
@@ -22,7 +20,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "common/protocol/limits.h"
 #include "worker/core/events.h"
@@ -57,8 +54,6 @@ enum class Activity : uint8_t {
   kUnacked,  // there is a unit to compute, but pushes of those before are not acknowledged
 };
 
-using Sink = absl::FunctionRef<void(Action&&)>;
-
 // From JobPrepared on, a job of so many slices may have this many requests open before anything
 // that keeps them, here or in the adaptor, allocates: a push and a pull of each slice for two
 // units, and what else a unit asks. Shards that are late for a moment make no more of them.
@@ -72,9 +67,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Never blocks. `sink` is called with the actions, in order, before this returns; it must not
-  // call Step.
-  void Step(const Event& event, absl::Time now, Sink sink);
+  // Never blocks. Appends the actions, to be carried out in order.
+  void Step(const Event& event, absl::Time now, Actions& actions);
 
   // As of the last Step.
   Activity activity() const;

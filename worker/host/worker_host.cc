@@ -119,16 +119,18 @@ void WorkerHost::Tick() {
 void WorkerHost::Step(session::Event event) {
   if (exited_) return;
   if (watch_ != nullptr) watch_->OnEvent(session_, event);
-  session_.Step(event, loop_->Now(), [this](session::Action&& next) {
+  session_.Step(event, loop_->Now(), actions_);
+  for (session::Action& next : actions_) {
     if (watch_ != nullptr) watch_->OnAction(next);
-    std::visit([this](auto&& typed) { Carry(std::move(typed)); }, std::move(next));
-  });
+    std::visit([this](auto& typed) { Do(std::move(typed)); }, next);
+  }
+  actions_.clear();
   activity_.Become(session_.activity(), loop_->Now());
 }
 
 // ---- Coordinator ----------------------------------------------------------------------------
 
-void WorkerHost::Carry(action::Register action) {
+void WorkerHost::Do(action::Register action) {
   if (registered_once_) {
     readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator));
   }
@@ -155,11 +157,11 @@ void WorkerHost::OnRegisterFailed(const absl::Status& status) {
   const absl::Time now = loop_->Now();
   const std::string text = NoCoordinator(options_.coordinator, now - started_, status);
   if (!registered_once_ && now - started_ > options_.coordinator_timeout) {
-    return Carry(action::Exit{absl::UnavailableError(text)});
+    return Do(action::Exit{absl::UnavailableError(text)});
   }
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
       absl::IsUnimplemented(status)) {
-    return Carry(action::Exit{status});  // asking again changes nothing
+    return Do(action::Exit{status});  // asking again changes nothing
   }
   spdlog::warn("{}", text);
   readiness_.Set(text);
@@ -180,7 +182,7 @@ void WorkerHost::OnReportFailed(const absl::Status& status) {
                NoCoordinator(options_.coordinator, now - last_answer_, status));
 }
 
-void WorkerHost::Carry(action::Report action) {
+void WorkerHost::Do(action::Report action) {
   const absl::Time now = loop_->Now();
   action.report.set_hidden_share(meter_.hidden_share(now));
   action.report.set_samples_per_second(meter_.samples_per_second(now));
@@ -233,14 +235,14 @@ void WorkerHost::AddTimes(absl::Time now, WorkerReport* report) {
   times.set_idle(activity_.seconds(session::Activity::kIdle, now));
 }
 
-void WorkerHost::Carry(action::Exit action) {
+void WorkerHost::Do(action::Exit action) {
   exited_ = true;
   on_exit_(action.status);
 }
 
 // ---- Streams --------------------------------------------------------------------------------
 
-void WorkerHost::Carry(action::Connect action) {
+void WorkerHost::Do(action::Connect action) {
   auto stream = std::make_shared<ShardStream>(this, action.shard, ++last_connection_);
   ConnectOptions connect;
   connect.address = action.address;
@@ -250,7 +252,7 @@ void WorkerHost::Carry(action::Connect action) {
   stream->stream = stream_client_->Connect(connect, stream);
 }
 
-void WorkerHost::Carry(action::Disconnect action) {
+void WorkerHost::Do(action::Disconnect action) {
   const auto it = streams_.find(action.shard);
   if (it == streams_.end()) return;
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
@@ -294,7 +296,7 @@ void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& 
   Step(std::move(frame));
 }
 
-void WorkerHost::Carry(action::Send action) {
+void WorkerHost::Do(action::Send action) {
   const auto it = streams_.find(action.shard);
   if (it == streams_.end()) return;  // its StreamDown is on the way to the session
   OutgoingPayload payload;
@@ -379,7 +381,7 @@ SliceArrival WorkerHost::Answered(ShardId shard, const FrameHeader& header) {
 
 // ---- Jobs and data --------------------------------------------------------------------------
 
-void WorkerHost::Carry(action::Prepare action) {
+void WorkerHost::Do(action::Prepare action) {
   progress_.BecomePreparing();
   opening_.Open(std::move(action.job));
 }
@@ -424,11 +426,11 @@ void WorkerHost::ReserveRequests(size_t requests) {
   buffers_.Reserve(requests);
 }
 
-void WorkerHost::Carry(action::CloseJob action) {
+void WorkerHost::Do(action::CloseJob action) {
   opening_.Close();
   progress_.BecomeIdle();
   if (job_ != nullptr && job_->run() == action.run) {
-    Carry(action::ForgetValues{});  // frames that wait for the unit are let go
+    Do(action::ForgetValues{});  // frames that wait for the unit are let go
     runner_->Release();
     job_.reset();
     metrics_.EndJob();
@@ -438,7 +440,7 @@ void WorkerHost::Carry(action::CloseJob action) {
   runner_->ReturnMemory();
 }
 
-void WorkerHost::Carry(action::Inspect action) {
+void WorkerHost::Do(action::Inspect action) {
   runner_->Inspect(action.request.spec(), [this, request = action.request.request()](
                                               Inspection inspection) {
     inspection.set_request(request);
@@ -446,7 +448,7 @@ void WorkerHost::Carry(action::Inspect action) {
   });
 }
 
-void WorkerHost::Carry(action::Prefetch action) {
+void WorkerHost::Do(action::Prefetch action) {
   if (job_ == nullptr) return;
   const auto wanted = [&](const WorkRange& range) {
     return absl::c_linear_search(action.ranges, range);
@@ -465,14 +467,14 @@ void WorkerHost::Carry(action::Prefetch action) {
 
 // ---- Computing ------------------------------------------------------------------------------
 
-void WorkerHost::Carry(action::Compute action) {
+void WorkerHost::Do(action::Compute action) {
   for (const WorkRange& range : action.ranges) asked_.erase(range);
   computing_ = action.purpose;
   job_->copy(action.params).BeginUnit(action.unit);
   job_->Start(std::move(action));
 }
 
-void WorkerHost::Carry(action::Abandon action) {
+void WorkerHost::Do(action::Abandon action) {
   for (const session::Params params : kBothCopies) job_->copy(params).AbandonUnit(action.unit);
   runner_->Abandon(action.unit);
 }
@@ -525,19 +527,19 @@ void WorkerHost::OnStopped(session::UnitId unit) {
   });
 }
 
-void WorkerHost::Carry(action::InstallValue action) {
+void WorkerHost::Do(action::InstallValue action) {
   ArrivedValue value = buffers_.TakeValue(action.buffer);
   job_->copy(action.params)
       .Install({action.slice, action.clock, action.loss_scale_log2, std::move(value.payload),
                 value.arrival});
 }
 
-void WorkerHost::Carry(action::ForgetValues action) {
+void WorkerHost::Do(action::ForgetValues action) {
   if (job_ == nullptr) return;
   job_->copy(session::Params::kLive).Forget();
   if (action.snapshot_too) job_->copy(session::Params::kSnapshot).Forget();
 }
 
-void WorkerHost::Carry(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }
+void WorkerHost::Do(action::ReleaseBuffer action) { buffers_.Release(action.buffer); }
 
 }  // namespace starling

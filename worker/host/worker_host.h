@@ -91,21 +91,21 @@ class WorkerHost final : private UnitListener {
   void Tick();
 
   // One per action; see worker/core/events.h.
-  void Carry(session::action::Register action);
-  void Carry(session::action::Report action);
-  void Carry(session::action::Connect action);
-  void Carry(session::action::Disconnect action);
-  void Carry(session::action::Send action);
-  void Carry(session::action::Prepare action);
-  void Carry(session::action::CloseJob action);
-  void Carry(session::action::Inspect action);
-  void Carry(session::action::Prefetch action);
-  void Carry(session::action::Compute action);
-  void Carry(session::action::Abandon action);
-  void Carry(session::action::InstallValue action);
-  void Carry(session::action::ForgetValues action);
-  void Carry(session::action::ReleaseBuffer action);
-  void Carry(session::action::Exit action);
+  void Do(session::action::Register action);
+  void Do(session::action::Report action);
+  void Do(session::action::Connect action);
+  void Do(session::action::Disconnect action);
+  void Do(session::action::Send action);
+  void Do(session::action::Prepare action);
+  void Do(session::action::CloseJob action);
+  void Do(session::action::Inspect action);
+  void Do(session::action::Prefetch action);
+  void Do(session::action::Compute action);
+  void Do(session::action::Abandon action);
+  void Do(session::action::InstallValue action);
+  void Do(session::action::ForgetValues action);
+  void Do(session::action::ReleaseBuffer action);
+  void Do(session::action::Exit action);
 
   void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,
                ReceivedPayload payload);
@@ -140,6 +140,7 @@ class WorkerHost final : private UnitListener {
   std::pmr::unsynchronized_pool_resource
       memory_;  // of what comes and goes with each unit: used again
   session::Session session_;
+  session::Actions actions_;  // of the step under way
   BufferTable buffers_;
   OverlapMeter meter_;
   LinkMeter links_;

@@ -42,7 +42,9 @@ class Driver {
 
   void Step(const Event& event) {
     text_ += absl::StrCat("> ", ToString(event), "\n");
-    session_.Step(event, now_, [&](Action&& action) { Take(action); });
+    Actions actions;
+    session_.Step(event, now_, actions);
+    for (const Action& action : actions) Take(action);
   }
   void Wait(absl::Duration d) {
     now_ += d;

@@ -1,4 +1,4 @@
-// Events and actions as text, for the golden transcripts of the tests.
+// Events and actions as text: for the golden transcripts of the tests, and for the simulator.
 #ifndef STARLING_WORKER_CORE_TESTING_TRANSCRIPT_H_
 #define STARLING_WORKER_CORE_TESTING_TRANSCRIPT_H_
 
