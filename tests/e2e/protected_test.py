@@ -38,7 +38,7 @@ def failed_pushes(cluster):
         line
         for log in cluster.directory.glob("worker-*.log")
         for line in log.read_text(errors="replace").splitlines()
-        if "stream to shard" in line or " answers: " in line
+        if "stream to shard" in line or "refuses" in line or "registers anew" in line
     ]
 
 

@@ -118,7 +118,7 @@ class Staleness(unittest.TestCase):
                 )
                 tries += 1
                 log = (cluster.directory / "worker-1.log").read_text()
-                refused = re.search("answers: error .*not in roster", log) is not None
+                refused = re.search("registers anew: .*not in roster", log) is not None
             self.assertTrue(refused, "no stale request was ever refused")
             self.assertLessEqual(int(cluster.describe("stopped")["stalenessMax"]), 2)
             print(

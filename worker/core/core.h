@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "worker/core/session.h"
@@ -149,6 +150,7 @@ struct JobState {
   std::pmr::map<Clock, StepWork> step_work;
   std::pmr::map<uint64_t, Request> requests;           // by request id: the order of sending
   std::pmr::map<uint64_t, Lease> done;                 // resent until orders drop them
+  absl::btree_set<std::pair<ShardId, Answer>> warned;  // of refusals
   WorkRanges prefetched;                               // as last told, for these
   uint64_t prefetched_orders = 0;
   Clock prefetched_clock = -1;

@@ -246,6 +246,11 @@ struct ReleaseBuffer {
   BufferId buffer;
 };
 
+// A line for the log: what is in the way of the job here. Once for each cause.
+struct Warn {
+  std::string text;
+};
+
 // The process ends. Nothing follows.
 struct Exit {
   absl::Status status;
@@ -257,7 +262,7 @@ using Action =
     std::variant<action::Register, action::Report, action::Connect, action::Disconnect,
                  action::Send, action::Prepare, action::CloseJob, action::Inspect, action::Prefetch,
                  action::Compute, action::Abandon, action::InstallValue, action::ForgetValues,
-                 action::ReleaseBuffer, action::Exit>;
+                 action::ReleaseBuffer, action::Warn, action::Exit>;
 using Actions = std::vector<Action>;
 
 }  // namespace starling::session

@@ -117,19 +117,22 @@ bool Session::Core::DropStaleEvaluation(uint64_t id) {
 void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
+  const Answer answer = e.header.answer;
+  const bool fenced = answer == Answer::kStaleIncarnation;
   // A worker that leaves asks a shard without its run once: its unit gets no more values there, and
   // does not count.
-  const bool leaving = job.phase == JobPhase::kLeaving;
-  switch (e.header.answer) {
-    case Answer::kStaleIncarnation: return leaving ? CloseJob() : Rejoin(e.text);
-    case Answer::kStaleRun:
-    case Answer::kNotHosted:
-      if (leaving) return CloseJob();
-      break;
-    case Answer::kStaleClock:
-      if (!IsEvaluationPull(request)) return Resync();
-      if (DropStaleEvaluation(id)) return;
-      break;
+  const bool without_us = fenced || answer == Answer::kStaleRun || answer == Answer::kNotHosted;
+  if (without_us && job.phase == JobPhase::kLeaving) return CloseJob();
+  if (fenced) return Rejoin(e.text);
+  if (answer == Answer::kStaleClock) {
+    if (!IsEvaluationPull(request)) return Resync();
+    if (DropStaleEvaluation(id)) return;
+  }
+  if (job.warned.insert({e.shard, answer}).second) {
+    Do(action::Warn{
+        absl::StrCat("shard ", e.shard.value, " refuses ", FrameToString(e.header), ": ", e.text)});
+  }
+  switch (answer) {
     case Answer::kBadDigest:
       if (++request.bad_digests < kBadDigestsMax) return Transmit(request);
       return Break(

@@ -524,6 +524,7 @@ TEST(Session, AShardWithoutTheRunEndsLeavingAtOnce) {
       d.Answer(pull, FrameType::kError, answer, 0);
       EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
       EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+      EXPECT_EQ(d.Count("warn"), 0u) << d.text();
     }
   }
 }
@@ -653,6 +654,26 @@ TEST(Session, TriesAgainWhatIsNotHostedYet) {
   EXPECT_EQ(d.Count("to shard 1: enter"), 0u);
   d.Wait(absl::Milliseconds(100));
   EXPECT_EQ(d.Count("to shard 1: enter"), 1u) << d.text();
+}
+
+TEST(Session, ARefusalIsLoggedOnceForEachShardAndReason) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Ack();
+  const std::vector<FrameHeader> pulls = d.sent();
+  ASSERT_EQ(pulls.size(), 3u);
+  for (int round = 0; round < 2; ++round) {
+    for (const FrameHeader& pull : pulls) {
+      d.Answer(pull, FrameType::kError, Answer::kNotHosted, 0, "not here");
+      d.Wait(absl::Seconds(3));
+    }
+  }
+  EXPECT_EQ(d.Count("warn: shard 1 refuses"), 1u) << d.text();
+  EXPECT_EQ(d.Count("warn: shard 2 refuses"), 1u) << d.text();
+  d.Answer(pulls[0], FrameType::kError, Answer::kStaleView, 0, "a new view");
+  EXPECT_EQ(d.Count("warn: shard 1 refuses"), 2u) << d.text();
 }
 
 TEST(Session, ReportsUntilTaken) {

@@ -235,6 +235,8 @@ void WorkerHost::AddTimes(absl::Time now, WorkerReport* report) {
   times.set_idle(activity_.seconds(session::Activity::kIdle, now));
 }
 
+void WorkerHost::Do(action::Warn action) { spdlog::warn("{}", action.text); }
+
 void WorkerHost::Do(action::Exit action) {
   exited_ = true;
   on_exit_(action.status);
@@ -291,7 +293,6 @@ void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& 
   } else if (header.kind == PayloadKind::kText) {
     frame.text.resize(payload.size());
     payload.CopyTo(frame.text.data());
-    spdlog::warn("shard {} answers: {}: {}", shard.value, FrameToString(header), frame.text);
   }
   Step(std::move(frame));
 }

@@ -105,6 +105,7 @@ class WorkerHost final : private UnitListener {
   void Do(session::action::InstallValue action);
   void Do(session::action::ForgetValues action);
   void Do(session::action::ReleaseBuffer action);
+  void Do(session::action::Warn action);
   void Do(session::action::Exit action);
 
   void OnFrame(ShardId shard, uint64_t connection, const FrameHeader& header,

@@ -177,6 +177,7 @@ struct ActionText {
   std::string operator()(const action::ReleaseBuffer& a) const {
     return absl::StrCat("release ", a.buffer.value);
   }
+  std::string operator()(const action::Warn& a) const { return absl::StrCat("warn: ", a.text); }
   std::string operator()(const action::Exit& a) const {
     return absl::StrCat("exit: ", a.status.ToString());
   }
