@@ -77,17 +77,11 @@ class ClientStream final : public GrpcStream {
   void Start() {
     live_->Add(shared_from_this());
     absl::MutexLock lock(&attempt_mutex_);
-    deadline_alarm_.Set(queue_, GrpcDeadline(options_.deadline),
-                        Tag(Method(&ClientStream::OnDeadline)));
+    deadline_alarm_.Set(queue_, GrpcDeadline(options_.deadline), Tag(&ClientStream::OnDeadline));
     Attempt();
   }
 
  private:
-  template <typename M>
-  static void (GrpcStream::*Method(M method))(bool) {
-    return static_cast<void (GrpcStream::*)(bool)>(method);
-  }
-
   void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_->Read(buffer, tag); }
   void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_->Write(buffer, tag); }
 
@@ -99,14 +93,14 @@ class ClientStream final : public GrpcStream {
     deadline_alarm_.Cancel();
   }
 
-  void OnReadsDone() override { call_->Finish(&status_, Tag(Method(&ClientStream::OnFinished))); }
+  void OnReadsDone() override { call_->Finish(&status_, Tag(&ClientStream::OnFinished)); }
 
   void Attempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attempt_mutex_) {
     call_.reset();  // lives in memory of the context's call
     context_ = std::make_unique<grpc::ClientContext>();
     AddIdentity(self_, context_.get());
     call_ = stub_.PrepareCall(context_.get(), kExchangeMethod, queue_);
-    call_->StartCall(Tag(Method(&ClientStream::OnStarted)));
+    call_->StartCall(Tag(&ClientStream::OnStarted));
     if (ended()) context_->TryCancel();
   }
 
@@ -114,7 +108,7 @@ class ClientStream final : public GrpcStream {
     if (!ok) {
       OnReadsDone();
     } else {
-      call_->ReadInitialMetadata(Tag(Method(&ClientStream::OnMetadata)));
+      call_->ReadInitialMetadata(Tag(&ClientStream::OnMetadata));
     }
   }
 
@@ -160,7 +154,7 @@ class ClientStream final : public GrpcStream {
     }
     last_error_ = status;
     absl::MutexLock lock(&attempt_mutex_);
-    retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(Method(&ClientStream::OnRetry)));
+    retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(&ClientStream::OnRetry));
     if (ended()) retry_alarm_.Cancel();
   }
 
@@ -204,7 +198,7 @@ class ClientStream final : public GrpcStream {
   void LetChannelGo(bool) {
     if (channel_->GetState(false) == GRPC_CHANNEL_CONNECTING && !live_->closed()) {
       absl::MutexLock lock(&attempt_mutex_);
-      retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(Method(&ClientStream::LetChannelGo)));
+      retry_alarm_.Set(queue_, GrpcDeadline(kRetryDelay), Tag(&ClientStream::LetChannelGo));
     } else {
       live_->Remove(shared_from_this());
     }

@@ -49,11 +49,6 @@ class ServerStream final : public GrpcStream {
   std::string Describe() const;
 
  private:
-  template <typename M>
-  static void (GrpcStream::*Method(M method))(bool) {
-    return static_cast<void (GrpcStream::*)(bool)>(method);
-  }
-
   void StartRead(grpc::ByteBuffer* buffer, void* tag) override { call_.Read(buffer, tag); }
   void StartWrite(const grpc::ByteBuffer& buffer, void* tag) override { call_.Write(buffer, tag); }
 
@@ -296,7 +291,7 @@ class GrpcServer final : public RpcServer {
 
 void ServerStream::Request() {
   server_->generic()->RequestCall(&context_, &call_, server_->queue(), server_->queue(),
-                                  Tag(Method(&ServerStream::OnCall)));
+                                  Tag(&ServerStream::OnCall));
 }
 
 void ServerStream::OnCall(bool ok) {
@@ -326,7 +321,7 @@ void ServerStream::Accept() {
   context_.AddInitialMetadata(kVersionKey, std::string(ReleaseVersion()));
   context_.AddInitialMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
   reads_done_ = false;
-  call_.SendInitialMetadata(Tag(Method(&ServerStream::OnMetadataSent)));
+  call_.SendInitialMetadata(Tag(&ServerStream::OnMetadataSent));
 }
 
 void ServerStream::OnMetadataSent(bool) {
@@ -347,7 +342,7 @@ void ServerStream::FinishCall() {
     if (writing() && local_) {
       awaits_write_ = true;
       write_alarm_.Set(server_->queue(), GrpcDeadline(kLastWriteTimeout),
-                       Tag(Method(&ServerStream::OnWriteTimeout)));
+                       Tag(&ServerStream::OnWriteTimeout));
       return;
     }
     settled_ = true;
@@ -355,7 +350,7 @@ void ServerStream::FinishCall() {
     if (!finishing_) return context_.TryCancel();
     why = *end_;
   }
-  call_.Finish(ToGrpc(why), Tag(Method(&ServerStream::OnFinished)));
+  call_.Finish(ToGrpc(why), Tag(&ServerStream::OnFinished));
 }
 
 void ServerStream::OnWritesDone() {

@@ -134,7 +134,7 @@ GrpcStream::GrpcStream(const SendQueue::Options& queue, std::shared_ptr<StreamHa
 
 GrpcStream::~GrpcStream() = default;
 
-void* GrpcStream::Tag(void (GrpcStream::*method)(bool ok)) {
+void* GrpcStream::NewTag(void (GrpcStream::*method)(bool ok)) {
   return static_cast<CompletionTag*>(new MethodTag(shared_from_this(), method));
 }
 

@@ -50,7 +50,11 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   Stats stats() const override;
 
  protected:
-  void* Tag(void (GrpcStream::*method)(bool ok));  // keeps the stream alive until it runs
+  // Calls the subclass's method once; keeps the stream alive until then.
+  template <typename Stream>
+  void* Tag(void (Stream::*method)(bool ok)) {
+    return NewTag(static_cast<void (GrpcStream::*)(bool)>(method));
+  }
 
   // The call's own operations.
   virtual void StartRead(grpc::ByteBuffer* buffer, void* tag) = 0;
@@ -77,6 +81,7 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
  private:
   friend struct Receipt;
   class OwnTag;
+  void* NewTag(void (GrpcStream::*method)(bool ok));
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void Pump();

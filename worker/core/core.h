@@ -323,7 +323,6 @@ class Session::Core {
   uint64_t next_unit_ = 1;
 };
 
-RunId RunOf(const Run& run);
 WorkRange RangeOf(const Work& work);
 void SetWork(const WorkRange& range, Work* work);
 

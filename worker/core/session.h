@@ -59,6 +59,8 @@ enum class Activity : uint8_t {
 // units, and what else a unit asks. Shards that are late for a moment make no more of them.
 constexpr size_t RequestsAtFirst(size_t slices) { return 4 * slices + 64; }
 
+RunId RunOf(const Run& run);
+
 // Not thread-safe: one caller at a time. Owns no threads, reads no clock.
 class Session {
  public:

@@ -141,6 +141,9 @@ absl::Status ExecutorJob::OpenExecutor(const ExecutorJobOptions& options, SpanRi
   }
   STARLING_ASSIGN_OR_RETURN(executor_,
                             Executor::Create(graph_, layout(), executor, device_, spans));
+  if (executor_->pinned_bytes() > 0) {
+    spdlog::info("pins {} bytes for copies to and from the device", executor_->pinned_bytes());
+  }
   gradients_ = std::make_shared<GradientPool>(layout(), device_);
   ParameterCopy::Installed record;
   if (recorder_ != nullptr) {
@@ -160,12 +163,13 @@ ParameterCopy& ExecutorJob::copy(session::Params params) {
   return params == session::Params::kLive ? *live_ : *snapshot_;
 }
 
-JobMemory ExecutorJob::memory() const {
-  return {.planned = executor_->planned_bytes(),
-          .activations = executor_->planned_activation_bytes(),
-          .pinned = executor_->pinned_bytes(),
-          .resident_peak = PeakResidentBytes(),
-          .device_peak = executor_->device_peak_bytes()};
+MemoryUse ExecutorJob::memory() const {
+  MemoryUse use;
+  use.set_planned_bytes(executor_->planned_bytes());
+  use.set_activation_bytes(executor_->planned_activation_bytes());
+  use.set_peak_bytes(PeakResidentBytes());
+  use.set_device_peak_bytes(executor_->device_peak_bytes());
+  return use;
 }
 
 void ExecutorJob::Cancel() {

@@ -53,7 +53,7 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   absl::Status Prefetch(const WorkRange& range) override { return loader_->Prefetch(range); }
   void ClearPrefetched() override { loader_->Clear(); }
   uint64_t data_digest() const override { return data_digest_; }
-  JobMemory memory() const override;
+  MemoryUse memory() const override;
   ExecutorTimes times() const override { return executor_->times(); }
   std::vector<std::string> slower_operators() const override {
     return executor_->slower_operators();

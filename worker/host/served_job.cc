@@ -2,10 +2,6 @@
 
 namespace starling {
 
-RunId ServedJob::run() const {
-  return {JobUid(description_.run().job_uid()), description_.run().era()};
-}
-
 std::vector<session::SliceShape> ServedJob::SliceShapes() const {
   std::vector<session::SliceShape> shapes;
   for (const Slice& slice : layout_.slices) {

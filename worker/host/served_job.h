@@ -12,20 +12,11 @@
 #include "common/placement/layout.h"
 #include "common/protocol/types.h"
 #include "proto/coordinator.pb.h"
-#include "worker/core/events.h"
+#include "worker/core/session.h"
 #include "worker/executor/executor_times.h"
 #include "worker/host/parameter_copy.h"
 
 namespace starling {
-
-// Bytes; device_peak: see Executor::device_peak_bytes.
-struct JobMemory {
-  uint64_t planned = 0;
-  uint64_t activations = 0;
-  uint64_t pinned = 0;
-  uint64_t resident_peak = 0;  // of the process
-  uint64_t device_peak = 0;
-};
 
 // Made by a JobRunner (job_runner.h), which holds it until its last unit has stopped; used by the
 // session's thread.
@@ -37,7 +28,7 @@ class ServedJob {
 
   const JobDescription& description() const { return description_; }
   const Layout& layout() const { return layout_; }
-  RunId run() const;
+  RunId run() const { return session::RunOf(description_.run()); }
   std::vector<session::SliceShape> SliceShapes() const;
 
   virtual ParameterCopy& copy(session::Params params) = 0;
@@ -53,7 +44,7 @@ class ServedJob {
 
   // Of the data that it opened (worker/data/data_digest.h).
   virtual uint64_t data_digest() const = 0;
-  virtual JobMemory memory() const = 0;
+  virtual MemoryUse memory() const = 0;
   virtual ExecutorTimes times() const = 0;
   // For logs: why some operators are computed more slowly than the device could.
   virtual std::vector<std::string> slower_operators() const = 0;

@@ -215,12 +215,7 @@ void WorkerHost::AddTimes(absl::Time now, WorkerReport* report) {
   *report->mutable_activity() = progress_.Now();
   if (job_ == nullptr || !report->has_run()) return;
   if (report->prepared()) report->set_data_digest(job_->data_digest());
-  const JobMemory used = job_->memory();
-  MemoryUse& memory = *report->mutable_memory();
-  memory.set_planned_bytes(used.planned);
-  memory.set_activation_bytes(used.activations);
-  memory.set_peak_bytes(used.resident_peak);
-  memory.set_device_peak_bytes(used.device_peak);
+  *report->mutable_memory() = job_->memory();
   const ExecutorTimes spent = job_->times();
   StepTimes& times = *report->mutable_times();
   times.set_units(units_);
@@ -389,7 +384,7 @@ void WorkerHost::Do(action::Prepare action) {
 
 void WorkerHost::OnOpened(const JobDescription& description, OpenedJob opened) {
   event::JobPrepared prepared;
-  prepared.run = {JobUid(description.run().job_uid()), description.run().era()};
+  prepared.run = session::RunOf(description.run());
   if (opened.job.ok()) {
     BeginJob(*std::move(opened.job));
     prepared.slices = job_->SliceShapes();
@@ -412,9 +407,8 @@ void WorkerHost::BeginJob(std::shared_ptr<ServedJob> job) {
   activity_.Begin(session_.activity(), loop_->Now());
   const size_t slices = job_->layout().slices.size();
   ReserveRequests(session::RequestsAtFirst(slices));
-  const JobMemory memory = job_->memory();
-  spdlog::info("prepared job \"{}\": {} slices, {} bytes planned, and {} pinned", name, slices,
-               memory.planned, memory.pinned);
+  spdlog::info("prepared job \"{}\": {} slices, {} bytes planned", name, slices,
+               job_->memory().planned_bytes());
   for (const std::string& line : job_->slower_operators()) {
     spdlog::warn("job \"{}\" could be faster here: {}", name, line);
   }

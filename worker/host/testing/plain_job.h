@@ -15,7 +15,7 @@ class PlainJob : public ServedJob {
   absl::Status Prefetch(const WorkRange&) override { return absl::OkStatus(); }
   void ClearPrefetched() override {}
   uint64_t data_digest() const override { return 0; }
-  JobMemory memory() const override { return {}; }
+  MemoryUse memory() const override { return {}; }
   ExecutorTimes times() const override { return {}; }
   std::vector<std::string> slower_operators() const override { return {}; }
 };
