@@ -2,7 +2,7 @@
 #ifndef STARLING_COMMON_CONFIG_DATA_SECTION_H_
 #define STARLING_COMMON_CONFIG_DATA_SECTION_H_
 
-#include "common/config/job_file.h"
+#include "absl/status/status.h"
 #include "common/config/schema.h"
 #include "common/config/section.h"
 #include "proto/job.pb.h"
@@ -12,8 +12,13 @@ namespace starling::config {
 // The section's part of the schema.
 Field DataField();
 
-// Reads the section into `out`: sources, normalize, augment, shape, loading.
-void ReadData(const Section& data, const JobFileOptions& options, JobSpec* out);
+inline constexpr uint32_t kImageSideMax = 8192;
+
+// Reads what the table leaves: webdataset.size and loading.readAheadMiB.
+void ReadData(const Section& data, JobSpec* out);
+
+// kInvalidArgument: a source or normalization that no file can have.
+absl::Status CheckData(const JobSpec& spec);
 
 }  // namespace starling::config
 

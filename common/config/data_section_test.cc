@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("{train: {text: {path: a, context: 8, stride: 0}}}",
                         "text.stride: expected a whole number from 1"),
         std::make_tuple("{train: {text: {path: a, context: 8, begin: 0.5, end: 0.5}}}",
-                        "expected more than begin"),
+                        "0 <= begin < end <= 1, got 0.5 and 0.5"),
         std::make_tuple("{train: {text: {path: a, context: 8, end: 1.5}}}",
                         "text.end: expected a finite number from 0 to 1"),
         std::make_tuple("{train: {csv: {path: a, separator: ab}}}",
@@ -238,12 +238,14 @@ TEST(DataSection, ASpecFromElsewhereIsChecked) {
   ASSERT_TRUE(ValidateSpec(*good).ok());
   JobSpec spec = *good;
   spec.mutable_train()->mutable_tokens()->set_context(0);
-  EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("context of at least 1"));
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()),
+              HasSubstr("context: expected a whole number from 1"));
   spec = *good;
   spec.mutable_train()->mutable_tokens()->set_vocabulary(0);
-  EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("vocabulary of at least 2"));
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()),
+              HasSubstr("vocabulary: expected a whole number from 2"));
   spec = *good;
-  spec.mutable_train()->mutable_tokens()->set_begin(2);
+  spec.mutable_train()->mutable_tokens()->set_begin(1);
   EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("0 <= begin < end <= 1"));
   spec = *good;
   spec.mutable_train()->mutable_tokens()->set_path(std::string("a\0b", 3));
@@ -253,7 +255,8 @@ TEST(DataSection, ASpecFromElsewhereIsChecked) {
   EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("data.loading.threads"));
   spec = *good;
   spec.clear_train();
-  EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("data.train: expected idx"));
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()),
+              HasSubstr("data.train: expected exactly one of idx"));
 }
 
 }  // namespace

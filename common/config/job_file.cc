@@ -10,18 +10,15 @@
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
 #include "common/config/data_section.h"
-#include "common/config/duration.h"
+#include "common/config/job_fields.h"
 #include "common/config/model_section.h"
 #include "common/config/optimizer_section.h"
-#include "common/config/paths.h"
 #include "common/config/schema.h"
 #include "common/config/section.h"
 #include "common/protocol/limits.h"
 
 namespace starling::config {
 namespace {
-
-constexpr int64_t kInt64Max = std::numeric_limits<int64_t>::max();
 
 // ---- Overrides ------------------------------------------------------------------------------
 
@@ -100,106 +97,36 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
 
 // ---- Sections -------------------------------------------------------------------------------
 
-void ReadPolicy(const Section& consistency, Policy* out) {
-  if (consistency.Has("ssp")) {
-    out->set_kind(Policy::SSP);
-    out->set_staleness(consistency.Child("ssp").Integer("staleness", 0, 0, limits::kStalenessMax));
-  } else {
-    out->set_kind(consistency.Has("async") ? Policy::ASYNC : Policy::BSP);
+// What the table leaves of `spec`.
+void ReadSpec(const Section& spec, const JobFileOptions& options, JobSpec* out) {
+  ReadModel(spec.Child("model"), options, out->mutable_model_source());
+  ReadData(spec.Child("data"), out);
+  ReadOptimizer(spec.Child("optimizer"), out->mutable_optimizer());
+  const YAML::Node loss = spec.node()["loss"];
+  if (loss.IsDefined() && loss.Scalar() == "meanSquaredError") {
+    out->mutable_model_source()->set_loss("mean_squared_error");
+  } else if (loss.IsDefined() && loss.Scalar() == "binaryCrossEntropy") {
+    out->mutable_model_source()->set_loss("binary_cross_entropy");
   }
-  if (!consistency.Has("guard")) return;
-  const Section guard = consistency.Child("guard");
-  out->mutable_guard()->set_window(guard.Integer("window", 16, 4, kGuardWindowMax));
-  out->mutable_guard()->set_loss_factor(guard.Number("lossFactor", 2.5, 1));
-  out->mutable_guard()->set_lag(guard.Integer("lag", 0, 1, kInt64Max));
-  out->mutable_guard()->set_staleness(guard.Integer("staleness", 1, 0, limits::kStalenessMax));
-}
-
-void ReadRecompute(const Section& recompute, Recompute* out) {
-  if (recompute.Has("everyBlocks")) {
-    out->set_every_blocks(recompute.Integer("everyBlocks", 1, 1, kRecomputeBlocksMax));
-  } else if (recompute.Has("activationBytes")) {
-    out->set_activation_bytes(recompute.Integer("activationBytes", 1, 1, kInt64Max));
-  }
-}
-
-void ReadPrecision(const Section& spec, JobSpec* out) {
-  const std::string precision = spec.Text("precision", "fp32");
-  if (precision == "bf16")
-    out->set_precision(PRECISION_BF16);
-  else if (precision == "fp16")
-    out->set_precision(PRECISION_FP16);
-  else if (precision != "fp32")
-    spec.Fail("precision", absl::StrCat("expected fp32, bf16 or fp16, got \"", precision, "\""));
-  out->set_tf32(spec.Boolean("tf32", false));
-}
-
-void ReadStop(const Section& spec, Stop* out) {
+  const Section consistency = spec.Child("consistency");
+  out->mutable_policy()->set_kind(consistency.Has("ssp")     ? Policy::SSP
+                                  : consistency.Has("async") ? Policy::ASYNC
+                                                             : Policy::BSP);
+  if (!spec.Child("workers").Has("max")) out->set_workers_max(out->workers_min());
   const Section stop = spec.Child("stop");
-  out->set_steps(stop.Integer("steps", 0, 1, kInt64Max));
+  if (stop.Has("epochs")) return;
   // With steps or time alone, the job has as many epochs as it needs.
   const bool other = stop.Has("steps") || stop.Has("wallTime");
-  const int64_t default_epochs = other ? limits::kEpochsMax : 1;
-  out->set_epochs(stop.Integer("epochs", default_epochs, 1, limits::kEpochsMax));
-  if (stop.Has("wallTime")) out->set_wall_time_seconds(*ParseDuration(stop.Text("wallTime", "1")));
+  out->mutable_stop()->set_epochs(other ? limits::kEpochsMax : 1);
 }
 
-void ReadWorkers(const Section& workers, JobSpec* out) {
-  out->set_workers_min(workers.Integer("min", 1, 1, limits::kWorkersPerJobMax));
-  out->set_workers_max(workers.Integer("max", out->workers_min(), 1, limits::kWorkersPerJobMax));
-  const std::string device = workers.Text("device", "auto");
-  if (device == "cpu")
-    out->set_device(DEVICE_CPU);
-  else if (device == "gpu")
-    out->set_device(DEVICE_GPU);
-  else if (device != "auto")
-    workers.Fail("device", absl::StrCat("expected auto, cpu or gpu, got \"", device, "\""));
-}
-
-JobSpec ReadSpec(const Section& root, const JobFileOptions& options) {
+JobSpec ReadJob(const Section& root, const JobFileOptions& options) {
   JobSpec out;
-  const Section metadata = root.Child("metadata");
-  out.set_name(metadata.Text("name", ""));
-  if (metadata.Has("labels")) {
-    for (const auto& label : metadata.node()["labels"]) {
-      (*out.mutable_labels())[label.first.Scalar()] = label.second.Scalar();
-    }
+  ReadFields(root, options, &out);
+  for (const auto& label : root.Child("metadata").node()["labels"]) {
+    (*out.mutable_labels())[label.first.Scalar()] = label.second.Scalar();
   }
-  if (root.Text("apiVersion", "") != "starling/v1") root.Fail("apiVersion", "expected starling/v1");
-  if (root.Text("kind", "") != "TrainingJob") root.Fail("kind", "expected TrainingJob");
-
-  const Section spec = root.Child("spec");
-  out.set_seed(spec.Integer("seed", 0, 0, kInt64Max));
-  ReadModel(spec.Child("model"), options, out.mutable_model_source());
-  ReadData(spec.Child("data"), options, &out);
-  const std::string loss = spec.Text("loss", "softmaxCrossEntropy");
-  if (loss == "meanSquaredError") {
-    out.mutable_model_source()->set_loss("mean_squared_error");
-  } else if (loss == "binaryCrossEntropy") {
-    out.mutable_model_source()->set_loss("binary_cross_entropy");
-  } else if (loss != "softmaxCrossEntropy") {
-    spec.Fail("loss", absl::StrCat("expected softmaxCrossEntropy, meanSquaredError or "
-                                   "binaryCrossEntropy, got \"",
-                                   loss, "\""));
-  }
-  const Section batch = spec.Child("batch");
-  out.mutable_batch()->set_global(batch.Integer("global", 1, 1, limits::kGlobalBatchMax));
-  out.mutable_batch()->set_micro_batches(
-      batch.Integer("microBatches", 4, 1, limits::kMicroBatchesMax));
-  out.mutable_batch()->set_kernel_threads(batch.Integer("kernelThreads", 1, 1, 256));
-  if (spec.Has("recompute")) ReadRecompute(spec.Child("recompute"), out.mutable_recompute());
-  ReadPrecision(spec, &out);
-  ReadOptimizer(spec.Child("optimizer"), out.mutable_optimizer());
-  if (spec.Has("clip")) ReadClip(spec.Child("clip"), out.mutable_clip());
-  ReadPolicy(spec.Child("consistency"), out.mutable_policy());
-  ReadWorkers(spec.Child("workers"), &out);
-  if (spec.Has("evaluate")) {
-    out.mutable_evaluate()->set_every_epochs(
-        spec.Child("evaluate").Integer("everyEpochs", 1, 1, limits::kEpochsMax));
-  }
-  ReadStop(spec, out.mutable_stop());
-  out.set_output(spec.Text("output", ""));
-  if (spec.Has("tensorboard")) out.set_tensorboard(ExpandPath(spec, "tensorboard", options));
+  ReadSpec(root.Child("spec"), options, &out);
   return out;
 }
 
@@ -256,7 +183,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
       STARLING_RETURN_IF_ERROR(ApplyOverride(item, root));
     STARLING_RETURN_IF_ERROR(CheckStructure(root, JobFileSchema()));
     absl::Status status;
-    JobSpec spec = ReadSpec(Section(root, "", &status), options);
+    JobSpec spec = ReadJob(Section(root, "", &status), options);
     STARLING_RETURN_IF_ERROR(status);
     STARLING_RETURN_IF_ERROR(ValidateSpec(spec));
     return spec;

@@ -129,8 +129,7 @@ void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* ou
         continue;
       }
       if (argument.type == BuiltinArgument::Type::kIntegers) {
-        const auto sizes = model.Integers(argument.name, static_cast<int64_t>(argument.minimum),
-                                          static_cast<int64_t>(argument.maximum));
+        const auto sizes = model.Integers(argument.name, {argument.minimum, argument.maximum});
         auto* const ints = (*out->mutable_arguments())[argument.name].mutable_ints();
         ints->clear_values();
         for (int64_t size : sizes) ints->add_values(size);
@@ -161,7 +160,7 @@ void ReadModel(const Section& model, const JobFileOptions& options, ModelSource*
     for (const auto& layer : layers) ReadLayer(model, layer, out->add_layers());
     return;
   }
-  out->set_builtin(model.Text("builtin", ""));
+  out->set_builtin(model.node()["builtin"].Scalar());
   const Builtin* const builtin = FindBuiltin(out->builtin());
   if (builtin == nullptr) {
     const std::vector<std::string> names = BuiltinNames();

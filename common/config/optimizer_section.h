@@ -1,4 +1,4 @@
-// The job file's `optimizer` and `clip`. Internal to common/config.
+// The job file's `optimizer`, beyond the table. Internal to common/config.
 #ifndef STARLING_COMMON_CONFIG_OPTIMIZER_SECTION_H_
 #define STARLING_COMMON_CONFIG_OPTIMIZER_SECTION_H_
 
@@ -8,10 +8,10 @@
 
 namespace starling::config {
 
+// Reads what the table leaves: groups' trustRatio.
 void ReadOptimizer(const Section& optimizer, Optimizer* out);
-void ReadClip(const Section& clip, Clip* out);
 
-// Checks ranges and relations; kInvalidArgument names the key.
+// Checks how its keys go together; kInvalidArgument names the key.
 absl::Status CheckOptimizer(const Optimizer& optimizer);
 
 }  // namespace starling::config

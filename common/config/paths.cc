@@ -150,7 +150,8 @@ std::vector<std::string> Matching(const Section& section, const std::string& key
 
 std::string ExpandPath(const Section& section, const std::string& key,
                        const JobFileOptions& options) {
-  const std::string text = Expand(section, key, section.Text(key, ""), options);
+  const std::string text =
+      Expand(section, key, section.Has(key) ? section.node()[key].Scalar() : "", options);
   return text.empty() ? text : Absolute(options.directory, text);
 }
 

@@ -16,13 +16,15 @@ namespace {
 
 const char* TypeName(FieldType type) {
   switch (type) {
-    case FieldType::kString: return "string";
+    case FieldType::kString:
+    case FieldType::kPath: return "string";
     case FieldType::kInteger: return "integer";
     case FieldType::kNumber: return "number";
     case FieldType::kBoolean: return "true or false";
     case FieldType::kDuration: return "duration, like 90s, 30m or 2h";
     case FieldType::kNumberList: return "list of numbers";
-    case FieldType::kStringList: return "list of strings";
+    case FieldType::kStringList:
+    case FieldType::kPathList: return "list of strings";
     case FieldType::kLabels: return "map of strings";
     case FieldType::kLayers: return "list of layers";
     case FieldType::kMap: return "map";
@@ -60,15 +62,6 @@ bool Converts(const YAML::Node& node) {
 std::vector<std::string> Keys(const Field& field) {
   std::vector<std::string> keys;
   for (const Field& child : field.children) keys.push_back(child.key);
-  return keys;
-}
-
-// The keys of which a one-of must have exactly one.
-std::vector<std::string> Alternatives(const Field& field) {
-  std::vector<std::string> keys;
-  for (const Field& child : field.children) {
-    if (!child.beside) keys.push_back(child.key);
-  }
   return keys;
 }
 
@@ -150,7 +143,8 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
     case FieldType::kMap:
     case FieldType::kOneOf: return CheckMap(node, field, path);
     case FieldType::kMapList: return CheckMapList(node, field, path);
-    case FieldType::kString: good = node.IsScalar(); break;
+    case FieldType::kString:
+    case FieldType::kPath: good = node.IsScalar(); break;
     case FieldType::kInteger: good = Converts<int64_t>(node); break;
     case FieldType::kNumber: good = Converts<double>(node); break;
     case FieldType::kBoolean: good = Converts<bool>(node); break;
@@ -159,6 +153,7 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
       good = node.IsSequence() && std::all_of(node.begin(), node.end(), Converts<double>);
       break;
     case FieldType::kStringList:
+    case FieldType::kPathList:
       good = node.IsSequence() &&
              std::all_of(node.begin(), node.end(), [](const auto& e) { return e.IsScalar(); });
       break;
@@ -189,6 +184,14 @@ void AppendText(const Field& field, std::string indent, std::string* out) {
 }
 
 }  // namespace
+
+std::vector<std::string> Alternatives(const Field& one_of) {
+  std::vector<std::string> keys;
+  for (const Field& child : one_of.children) {
+    if (!child.beside) keys.push_back(child.key);
+  }
+  return keys;
+}
 
 std::string Where(const YAML::Node& node, const std::string& path) {
   const int line = node.Mark().line;

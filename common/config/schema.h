@@ -5,6 +5,7 @@
 #ifndef STARLING_COMMON_CONFIG_SCHEMA_H_
 #define STARLING_COMMON_CONFIG_SCHEMA_H_
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ enum class FieldType {
   kDuration,  // "90", "90s", "30m", "2h"
   kNumberList,
   kStringList,
+  kPath,  // "data/a.csv", made absolute
+  kPathList,
   kLabels,   // map of strings
   kLayers,   // list of {op: {attributes}}; checked by the model section
   kMap,      // `children`, any subset
@@ -31,6 +34,14 @@ enum class FieldType {
   kMapList,  // a list of maps of `children`
 };
 
+struct Range {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+};
+
+// A key. Its value goes into the field of that name (in snake_case) of the innermost protobuf
+// message around that has one (job_fields.h). The keys of a map without such a field are those of
+// the message around it.
 struct Field {
   std::string key;
   FieldType type = FieldType::kString;
@@ -39,9 +50,18 @@ struct Field {
   bool required = false;
   bool beside = false;  // in a one-of: not an alternative, allowed with each
   std::vector<Field> children;
-  // The map may also be written as a number (learningRate: 0.1 is {constant: 0.1}).
+  // The map may also be written as a number, which is its first child's value (learningRate: 0.1 is
+  // {constant: 0.1}).
   bool number_allowed = false;
+  Range range;  // of an integer, a number or a list of integers
+  // All that a string may be; of an enum: its last values, in order.
+  std::vector<std::string> words;
+  std::string into;      // the protobuf field, if its name is not the key's
+  bool by_hand = false;  // has no protobuf field: code reads it
 };
+
+// The keys of which a one-of must have exactly one.
+std::vector<std::string> Alternatives(const Field& one_of);
 
 // The root: a map of apiVersion, kind, metadata, spec.
 const Field& JobFileSchema();

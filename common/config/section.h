@@ -5,11 +5,11 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/config/schema.h"
 
 namespace starling::config {
 
@@ -29,18 +29,12 @@ class Section {
   const std::string& path() const { return path_; }
   absl::Status* status() const { return status_; }
 
-  int64_t Integer(const std::string& key, int64_t fallback, int64_t least, int64_t most) const;
-  double Number(const std::string& key, double fallback,
-                double least = -std::numeric_limits<double>::infinity(),
-                double most = std::numeric_limits<double>::infinity()) const;
-  std::string Text(const std::string& key, const std::string& fallback) const;
-  bool Boolean(const std::string& key, bool fallback) const;
+  // The strings of a list.
   std::vector<std::string> Texts(const std::string& key) const;
   // The maps of a list.
   std::vector<Section> Items(const std::string& key) const;
   std::vector<double> Numbers(const std::string& key) const;
-  // Integers in [least, most].
-  std::vector<int64_t> Integers(const std::string& key, int64_t least, int64_t most) const;
+  std::vector<int64_t> Integers(const std::string& key, Range range) const;
 
   // Records an error about `key` of this section.
   void Fail(const std::string& key, const std::string& what) const;

@@ -1,42 +1,30 @@
-#include "common/config/validate_data.h"
-
+// CheckData: how the keys of a job's data go together.
 #include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "common/protocol/limits.h"
+#include "common/config/data_section.h"
 
 namespace starling::config {
 namespace {
 
-constexpr uint32_t kThreadsMax = 64;
-constexpr uint32_t kImageSideMax = 8192;
-
 absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentError(text); }
-
-absl::Status CheckText(const char* what, const std::string& text) {
-  if (text.find('\0') == std::string::npos) return absl::OkStatus();
-  return Invalid(absl::StrCat(what, ": expected a path without a zero byte"));
-}
 
 // Source: Text or Tokens.
 template <typename Source>
 absl::Status CheckWindows(const char* what, const Source& source) {
-  STARLING_RETURN_IF_ERROR(CheckText(what, source.path()));
-  if (source.context() < 1)
-    return Invalid(absl::StrCat(what, ": expected a context of at least 1"));
   const double end = source.end() == 0 ? 1 : source.end();
-  if (source.begin() >= 0 && source.begin() < end && end <= 1) return absl::OkStatus();
+  if (source.begin() < end) return absl::OkStatus();
   return Invalid(
       absl::StrCat(what, ": expected 0 <= begin < end <= 1, got ", source.begin(), " and ", end));
 }
 
 absl::Status CheckCsv(const char* what, const DataSource::Csv& csv) {
-  STARLING_RETURN_IF_ERROR(CheckText(what, csv.path()));
   if (csv.separator().size() > 1)
-    return Invalid(absl::StrCat(what, ".csv: expected a separator of one character"));
+    return Invalid(absl::StrCat(what, ".csv.separator: expected one character"));
   if (csv.classes_size() > 0 && csv.label_type() == DataSource::Csv::LABEL_NUMBER) {
     return Invalid(
         absl::StrCat(what, ".csv: classes and labelType number: expected one of the two"));
@@ -45,16 +33,14 @@ absl::Status CheckCsv(const char* what, const DataSource::Csv& csv) {
   if (names.size() != static_cast<size_t>(csv.classes_size())) {
     return Invalid(absl::StrCat(what, ".csv: expected classes of different names"));
   }
-  if (csv.holdout_fraction() >= 0 && csv.holdout_fraction() < 1) return absl::OkStatus();
-  return Invalid(absl::StrCat(what, ": holdout fraction: expected at least 0 and less than 1, got ",
-                              csv.holdout_fraction()));
+  if (csv.part() == DataSource::Csv::PART_ALL || csv.holdout_fraction() > 0) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      absl::StrCat(what, ".csv.part: with part train or holdout, holdoutFraction must be above 0"));
 }
 
 absl::Status CheckWebDataset(const char* what, const DataSource::WebDataset& web) {
-  for (const std::string& path : web.shards()) STARLING_RETURN_IF_ERROR(CheckText(what, path));
-  STARLING_RETURN_IF_ERROR(CheckText(what, web.classes()));
-  if (web.shards().empty())
-    return Invalid(absl::StrCat(what, ".webdataset: expected at least one shard"));
   if (web.image().empty() || web.label().empty() ||
       absl::AsciiStrToLower(web.image()) == absl::AsciiStrToLower(web.label())) {
     return Invalid(absl::StrCat(what,
@@ -72,40 +58,30 @@ absl::Status CheckWebDataset(const char* what, const DataSource::WebDataset& web
 
 absl::Status CheckSource(const char* what, const DataSource& source) {
   switch (source.source_case()) {
-    case DataSource::kIdx:
-      STARLING_RETURN_IF_ERROR(CheckText(what, source.idx().images()));
-      return CheckText(what, source.idx().labels());
     case DataSource::kCsv: return CheckCsv(what, source.csv());
-    case DataSource::kCifar:
-      for (const std::string& path : source.cifar().files())
-        STARLING_RETURN_IF_ERROR(CheckText(what, path));
-      return source.cifar().files_size() > 0
-                 ? absl::OkStatus()
-                 : Invalid(absl::StrCat(what, ".cifar: expected at least one file"));
     case DataSource::kWebdataset: return CheckWebDataset(what, source.webdataset());
     case DataSource::kText: return CheckWindows(what, source.text());
-    case DataSource::kTokens:
-      if (source.tokens().vocabulary() < 2) {
-        return Invalid(absl::StrCat(what, ".tokens: expected a vocabulary of at least 2"));
-      }
-      return CheckWindows(what, source.tokens());
+    case DataSource::kTokens: return CheckWindows(what, source.tokens());
     default: return absl::OkStatus();
   }
+}
+
+absl::Status CheckNormalize(const Normalize& normalize) {
+  if (normalize.mean_size() != normalize.std_size() || normalize.mean().empty()) {
+    return Invalid(
+        absl::StrCat("data.normalize.std: expected as many numbers as mean, at least one; got ",
+                     normalize.std_size(), " and ", normalize.mean_size()));
+  }
+  if (absl::c_all_of(normalize.std(), [](double std) { return std > 0; })) return absl::OkStatus();
+  return Invalid("data.normalize.std: expected numbers above 0");
 }
 
 }  // namespace
 
 absl::Status CheckData(const JobSpec& spec) {
-  if (spec.train().source_case() == DataSource::SOURCE_NOT_SET) {
-    return Invalid("data.train: expected idx, cifar, webdataset, csv, text, tokens or counter");
-  }
   STARLING_RETURN_IF_ERROR(CheckSource("data.train", spec.train()));
   STARLING_RETURN_IF_ERROR(CheckSource("data.test", spec.test()));
-  if (spec.loading().threads() > kThreadsMax) {
-    return Invalid(absl::StrCat("data.loading.threads: expected 1 to ", kThreadsMax, ", got ",
-                                spec.loading().threads()));
-  }
-  return absl::OkStatus();
+  return spec.has_normalize() ? CheckNormalize(spec.normalize()) : absl::OkStatus();
 }
 
 }  // namespace starling::config

@@ -196,7 +196,7 @@ TEST_F(CoordinatorCallsTest, WhatNoJobFileCanSayIsRefusedToo) {
               HasSubstr("warmupSteps"));
   EXPECT_THAT(
       refusal([&](JobSpec& s) { s.mutable_train()->mutable_csv()->set_holdout_fraction(nan); }),
-      HasSubstr("data.train: holdout"));
+      HasSubstr("data.train.csv.holdoutFraction"));
   EXPECT_THAT(refusal([](JobSpec& s) {
                 s.mutable_train()->mutable_csv()->set_path(std::string("/d\0x", 4));
               }),
@@ -221,7 +221,8 @@ TEST_F(CoordinatorCallsTest, ACounterThatItsBatchesDoNotDivideIsRefused) {
   EXPECT_THAT(std::string(SubmitError(spec).message()),
               HasSubstr("multiple of batch.global 4, got 41"));
   spec.mutable_train()->mutable_counter()->set_samples(-4);
-  EXPECT_THAT(std::string(SubmitError(spec).message()), HasSubstr("expected 1 to"));
+  EXPECT_THAT(std::string(SubmitError(spec).message()),
+              HasSubstr("expected a whole number from 1 to"));
 }
 
 TEST_F(CoordinatorCallsTest, AnEpochOfMoreStepsThanCanBeServedIsRefusedWithTheFigures) {
