@@ -2,9 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -51,6 +56,14 @@ absl::Status ReadWithin(int fd, uint64_t offset, absl::Span<uint8_t> out, const 
   return absl::DataLossError(absl::StrCat(path, ": became shorter while it was read"));
 }
 
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return SystemError("open", path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return file.bad() ? SystemError("read", path) : absl::StatusOr<std::string>(text.str());
+}
+
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t count = write(fd, bytes.data(), bytes.size());
@@ -64,6 +77,23 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
 bool IsSpecialFile(const std::string& path) {
   struct stat info = {};
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts) {
+  const bool in_place = IsSpecialFile(path);
+  std::string temporary = path + ".XXXXXX";
+  const OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
+                              : mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file.open()) return SystemError("create", path);
+  absl::Status status;
+  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, path));
+  if (in_place) return status;
+  if (status.ok() && (fchmod(file.get(), 0644) != 0 || fsync(file.get()) != 0 ||
+                      rename(temporary.c_str(), path.c_str()) != 0)) {
+    status = SystemError("write", path);
+  }
+  if (!status.ok()) unlink(temporary.c_str());
+  return status;
 }
 
 }  // namespace starling

@@ -4,6 +4,7 @@
 #define STARLING_COMMON_BASE_FILES_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "absl/status/status.h"
@@ -33,11 +34,18 @@ absl::StatusOr<size_t> ReadFileAt(int fd, uint64_t offset, absl::Span<uint8_t> o
 // Fills `out`, which lies within the file's size. kDataLoss: the file became shorter.
 absl::Status ReadWithin(int fd, uint64_t offset, absl::Span<uint8_t> out, const std::string& path);
 
+// The whole file, which may be one of /proc. SystemError.
+absl::StatusOr<std::string> ReadText(const std::string& path);
+
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
 
 // Whether `path` is a device, a pipe or a socket, which must be written in place: renaming a
-// temporary file over it would replace it.
+// temporary file over it would replace it. ReplaceFile does so.
 bool IsSpecialFile(const std::string& path);
+
+// The file's content becomes `parts`, one behind the other, at once or not at all: they are synced
+// to a temporary file beside it, which is renamed. Mode 0644. SystemError.
+absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts);
 
 }  // namespace starling
 

@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +56,21 @@ TEST(Files, DevicesAndPipesAreSpecial) {
   EXPECT_TRUE(IsSpecialFile("/dev/null"));
   EXPECT_FALSE(IsSpecialFile(testing::TempDir()));
   EXPECT_FALSE(IsSpecialFile("/no/such/file"));
+}
+
+TEST(Files, TextIsReplacedAtOnce) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/replaced");
+  std::filesystem::create_directory(folder);
+  const std::string path = folder + "/a";
+  ASSERT_TRUE(ReplaceFile(path, {"one, ", "two"}).ok());
+  EXPECT_EQ(ReadText(path).value(), "one, two");
+  ASSERT_TRUE(ReplaceFile(path, {"three"}).ok());
+  EXPECT_EQ(ReadText(path).value(), "three");
+  const auto there = std::filesystem::directory_iterator(folder);
+  EXPECT_EQ(std::distance(begin(there), end(there)), 1) << "no temporary file is left";
+  EXPECT_EQ(ReplaceFile(folder + "/none/a", {"x"}).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ReadText(folder + "/none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(ReplaceFile("/dev/null", {"x"}).ok()) << "written in place";
 }
 
 }  // namespace

@@ -12,10 +12,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <iostream>
 #include <vector>
 
@@ -23,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/usage.h"
 #include "common/version/version.h"
@@ -266,23 +265,7 @@ int RunDaemon(PeerRole role, const DaemonFlags& flags,
 
 absl::Status WritePortFile(const std::string& path, int port) {
   if (path.empty()) return absl::OkStatus();
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  {
-    std::ofstream out(temporary, std::ios::trunc);
-    out << port << "\n";
-    out.close();
-    if (!out) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot write the port file ", temporary, ": ", std::strerror(errno)));
-    }
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    unlink(temporary.c_str());
-    return absl::UnavailableError(
-        absl::StrCat("cannot write the port file ", path, ": ", std::strerror(error)));
-  }
-  return absl::OkStatus();
+  return ReplaceFile(path, {absl::StrCat(port, "\n")});
 }
 
 std::string NoCoordinator(absl::string_view address, absl::Duration silent,

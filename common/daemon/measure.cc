@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/grpc_util.h"
 #include "proto/daemon.grpc.pb.h"
@@ -59,9 +60,9 @@ class Path {
     double ahead = 0;
     for (uint64_t left = bytes; left > 0;) {
       const uint64_t chunk = std::min(left, kEchoBytesMax);
-      const auto took = Call(there ? chunk : 0, there ? 0 : chunk, &ahead);
-      if (!took.ok()) return took.status();
-      spent += std::max(*took - delay, *took / 20);
+      STARLING_ASSIGN_OR_RETURN(const absl::Duration took,
+                                Call(there ? chunk : 0, there ? 0 : chunk, &ahead));
+      spent += std::max(took - delay, took / 20);
       left -= chunk;
     }
     return static_cast<double>(bytes) / std::max(1e-6, absl::ToDoubleSeconds(spent));
@@ -79,20 +80,17 @@ absl::Status Measure(const MeasureRequest& request, Path& path, MeasureReply* re
   double ahead = 0;
   // The first call connects.
   for (int i = 0; i <= kDelaySamples; ++i) {
-    const auto took = path.Call(0, 0, &ahead);
-    if (!took.ok()) return took.status();
-    if (i == 0 || *took >= delay) continue;
-    delay = *took;
+    STARLING_ASSIGN_OR_RETURN(const absl::Duration took, path.Call(0, 0, &ahead));
+    if (i == 0 || took >= delay) continue;
+    delay = took;
     reply->set_clock_ahead_seconds(ahead);
   }
   reply->set_delay_seconds(absl::ToDoubleSeconds(delay));
   if (request.bytes() == 0) return absl::OkStatus();
-  const auto to = path.Rate(request.bytes(), true, delay);
-  if (!to.ok()) return to.status();
-  reply->set_to_bytes_per_second(*to);
-  const auto from = path.Rate(request.bytes(), false, delay);
-  if (!from.ok()) return from.status();
-  reply->set_from_bytes_per_second(*from);
+  STARLING_ASSIGN_OR_RETURN(const double to, path.Rate(request.bytes(), true, delay));
+  reply->set_to_bytes_per_second(to);
+  STARLING_ASSIGN_OR_RETURN(const double from, path.Rate(request.bytes(), false, delay));
+  reply->set_from_bytes_per_second(from);
   return absl::OkStatus();
 }
 

@@ -9,27 +9,21 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <mutex>
-#include <sstream>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/files.h"
 #include "common/base/memory.h"
 
 namespace starling {
 namespace {
 
-std::string Contents(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
+std::string Contents(const std::string& path) { return ReadText(path).value_or(""); }
 
 uint32_t Cores() {
   cpu_set_t cpus;

@@ -1,10 +1,5 @@
 // Files: the frame around the header, the data, and their sizes.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -127,25 +122,9 @@ absl::Status WriteFile(const std::string& path, const Array& array) {
   const Header header{array.dtype, array.shape};
   const auto wanted = DataBytes(header);
   STARLING_CHECK(wanted.ok() && *wanted == array.bytes.size(), "bytes of another shape");
-  const bool in_place = IsSpecialFile(path);
-  std::string temporary = path + ".XXXXXX";
-  const OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-                              : mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file.open()) return SystemError("create", path);
-  const std::string head = EncodeHeader(header);
-  absl::Status status;
-  if (!in_place && fchmod(file.get(), 0644) != 0) status = SystemError("chmod", path);
-  if (status.ok()) status = WriteAll(file.get(), head, path);
   const absl::string_view data(reinterpret_cast<const char*>(array.bytes.data()),
                                array.bytes.size());
-  if (status.ok()) status = WriteAll(file.get(), data, path);
-  if (in_place) return status;
-  if (status.ok() && fsync(file.get()) != 0) status = SystemError("write", path);
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = SystemError("write", path);
-  }
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
+  return ReplaceFile(path, {EncodeHeader(header), data});
 }
 
 }  // namespace starling::npy

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "common/base/median.h"
 #include "common/base/status_macros.h"
 #include "common/data_plan/epoch_order.h"
 #include "worker/data/data_set.h"
@@ -37,11 +38,6 @@ double CpuSeconds() {
   timespec now;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Runs all contenders for `seconds` of CPU time each, in turns, `rounds` times.

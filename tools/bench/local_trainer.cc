@@ -10,15 +10,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/data_plan/job_steps.h"
@@ -57,10 +56,7 @@ class Batches : public BatchSource {
 };
 
 absl::StatusOr<JobDescription> Describe(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  STARLING_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   config::JobFileOptions options;
   options.directory = ".";
   options.environment = [](const std::string& name) -> absl::optional<std::string> {
@@ -68,7 +64,7 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
     return value == nullptr ? absl::nullopt : absl::make_optional<std::string>(value);
   };
   JobDescription job;
-  STARLING_ASSIGN_OR_RETURN(*job.mutable_spec(), config::ParseJobFile(text.str(), options));
+  STARLING_ASSIGN_OR_RETURN(*job.mutable_spec(), config::ParseJobFile(text, options));
   const Inspection inspection = InspectData(job.spec());
   if (!inspection.error().empty()) return absl::InvalidArgumentError(inspection.error());
   job.set_train_samples(inspection.train_samples());

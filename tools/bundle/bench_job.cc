@@ -1,10 +1,10 @@
 #include "tools/bundle/bench_job.h"
 
-#include <fstream>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 
 namespace starling {
@@ -27,41 +27,37 @@ constexpr Net kNets[] = {
     {"gpt2", "builtin: gpt2", 16, 0, 50257, 1024, kAdamW}};
 constexpr int64_t kSteps = 4;  // per epoch
 
-void PutBigEndian(uint32_t value, std::ofstream& file) {
-  for (int shift = 24; shift >= 0; shift -= 8) file.put(static_cast<char>(value >> shift));
-}
-
-absl::Status Written(std::ofstream& file, const std::string& path) {
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path));
+void PutBigEndian(uint32_t value, std::string* out) {
+  for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift));
 }
 
 absl::Status WriteImages(const Net& net, const std::string& images, const std::string& labels) {
   const auto count = static_cast<uint32_t>(kSteps * net.batch);
-  std::ofstream image_file(images, std::ios::binary), label_file(labels, std::ios::binary);
-  PutBigEndian(0x803, image_file);
-  PutBigEndian(count, image_file);
-  for (int i = 0; i < 2; ++i) PutBigEndian(static_cast<uint32_t>(net.side), image_file);
-  PutBigEndian(0x801, label_file);
-  PutBigEndian(count, label_file);
+  std::string image_bytes, label_bytes;
+  PutBigEndian(0x803, &image_bytes);
+  PutBigEndian(count, &image_bytes);
+  for (int i = 0; i < 2; ++i) PutBigEndian(static_cast<uint32_t>(net.side), &image_bytes);
+  PutBigEndian(0x801, &label_bytes);
+  PutBigEndian(count, &label_bytes);
   std::mt19937 random(1);
   for (uint32_t i = 0; i < count; ++i) {
-    for (int k = 0; k < net.side * net.side; ++k) image_file.put(static_cast<char>(random()));
-    label_file.put(static_cast<char>(i % net.classes));
+    for (int k = 0; k < net.side * net.side; ++k) {
+      image_bytes.push_back(static_cast<char>(random()));
+    }
+    label_bytes.push_back(static_cast<char>(i % net.classes));
   }
-  STARLING_RETURN_IF_ERROR(Written(image_file, images));
-  return Written(label_file, labels);
+  STARLING_RETURN_IF_ERROR(ReplaceFile(images, {image_bytes}));
+  return ReplaceFile(labels, {label_bytes});
 }
 
 absl::Status WriteTokens(const Net& net, const std::string& path) {
-  std::ofstream file(path, std::ios::binary);
+  std::string bytes;
   std::mt19937 random(1);
   for (int64_t i = 0; i < kSteps * net.batch * net.context + 1; ++i) {
     const auto token = static_cast<uint16_t>(random() % static_cast<uint32_t>(net.classes));
-    file.put(static_cast<char>(token)).put(static_cast<char>(token >> 8));
+    bytes += {static_cast<char>(token), static_cast<char>(token >> 8)};
   }
-  return Written(file, path);
+  return ReplaceFile(path, {bytes});
 }
 
 // Writes the data, and returns the job file's description of it.
@@ -91,8 +87,7 @@ absl::StatusOr<BenchJob> WriteBenchJob(absl::string_view name, const std::string
     const std::string prefix = absl::StrCat(folder, "/", net.name);
     job.file = absl::StrCat(prefix, ".yaml");
     STARLING_ASSIGN_OR_RETURN(const std::string data, WriteData(net, prefix));
-    std::ofstream file(job.file);
-    file << absl::Substitute(R"(apiVersion: starling/v1
+    const std::string text = absl::Substitute(R"(apiVersion: starling/v1
 kind: TrainingJob
 metadata: {name: $0}
 spec:
@@ -108,8 +103,8 @@ spec:
   workers: {min: 1, max: 1, device: gpu}
   stop: {epochs: 100000}
 )",
-                             job.name, net.model, data, net.batch, net.optimizer);
-    STARLING_RETURN_IF_ERROR(Written(file, job.file));
+                                              job.name, net.model, data, net.batch, net.optimizer);
+    STARLING_RETURN_IF_ERROR(ReplaceFile(job.file, {text}));
     return job;
   }
   return absl::NotFoundError(absl::StrCat("expected lenet, resnet50 or gpt2, got '", name, "'"));

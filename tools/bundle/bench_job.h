@@ -18,8 +18,8 @@ struct BenchJob {
 
 // Writes data and a job into `folder`. The job runs on a GPU with one worker, at staleness 1, in
 // bf16, until it is cancelled. The nets: lenet, resnet50 and gpt2, with compute_nets.h's batches;
-// images have one channel, as in MNIST's format. kNotFound: another net. kUnavailable: a file
-// cannot be written.
+// images have one channel, as in MNIST's format. kNotFound: another net. Otherwise ReplaceFile's
+// errors (common/base/files.h).
 absl::StatusOr<BenchJob> WriteBenchJob(absl::string_view net, const std::string& folder);
 
 }  // namespace starling

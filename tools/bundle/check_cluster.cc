@@ -99,10 +99,6 @@ absl::StatusOr<std::string> Train(const Site& site, Where where) {
 
 }  // namespace
 
-Outcome CheckCluster(const Site& site, Where where) {
-  const absl::StatusOr<std::string> trained = Train(site, where);
-  if (trained.ok()) return {Outcome::kPassed, *trained};
-  return {Outcome::kFailed, std::string(trained.status().message())};
-}
+Outcome CheckCluster(const Site& site, Where where) { return OutcomeOf(Train(site, where)); }
 
 }  // namespace starling::bundle

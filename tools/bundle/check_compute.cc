@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/base/median.h"
 #include "common/base/status_macros.h"
 #include "tools/bench/compute_nets.h"
 #include "tools/bundle/check_parts.h"
@@ -152,18 +153,7 @@ absl::StatusOr<Figure> MeasureGpuFigure(const Site& site, const TorchPython& pyt
   return measured;
 }
 
-Outcome OutcomeOf(const absl::StatusOr<std::string>& text) {
-  if (text.ok()) return {Outcome::kPassed, *text};
-  return {Outcome::kFailed, std::string(text.status().message())};
-}
-
 }  // namespace
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 Outcome MeasureCpu(const Site& site) { return OutcomeOf(MeasureNets(site)); }
 

@@ -87,7 +87,7 @@ Outcome MeasureServers(const Site& site, const std::vector<std::string>& nets);
 
 // ---- Helpers of the parts -----------------------------------------------------------------------
 
-double Median(std::vector<double> values);  // of at least one value
+Outcome OutcomeOf(const absl::StatusOr<std::string>& text);  // kPassed, or kFailed
 
 // The file that receives a process's output.
 std::string LogPath(const Site& site, const std::string& name);

@@ -4,17 +4,21 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/bundle/check_parts.h"
 #include "tools/local/process.h"
 #include "tools/local/state_directory.h"
 
 namespace starling::bundle {
+
+Outcome OutcomeOf(const absl::StatusOr<std::string>& text) {
+  if (text.ok()) return {Outcome::kPassed, *text};
+  return {Outcome::kFailed, std::string(text.status().message())};
+}
 
 void Print(const Figure& figure) {
   std::string line = absl::StrCat("figure ", figure.name);
@@ -27,11 +31,7 @@ std::string LogPath(const Site& site, const std::string& name) {
   return absl::StrCat(site.folder, "/", name, ".log");
 }
 
-std::string ReadFile(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
+std::string ReadFile(const std::string& path) { return ReadText(path).value_or(""); }
 
 absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
                                    const std::vector<std::string>& argv, const std::string& input) {

@@ -5,13 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
 #include "tools/local/state_directory.h"
@@ -23,20 +22,16 @@ using Json = nlohmann::json;
 
 constexpr absl::Duration kStopPatience = absl::Seconds(10);
 
-absl::Status SystemError(const std::string& what) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, ": ", std::strerror(errno)));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Contender>> Contender::Start(const Site& site,
                                                             const std::string& name,
                                                             const std::vector<std::string>& argv) {
   const std::string input = absl::StrCat(site.folder, "/", name, ".input");
-  if (mkfifo(input.c_str(), 0600) != 0) return SystemError(absl::StrCat("make ", input));
+  if (mkfifo(input.c_str(), 0600) != 0) return SystemError("make", input);
   std::unique_ptr<Contender> contender(new Contender(site, name));
   contender->input_ = open(input.c_str(), O_RDWR | O_CLOEXEC);
-  if (contender->input_ < 0) return SystemError(absl::StrCat("open ", input));
+  if (contender->input_ < 0) return SystemError("open", input);
   STARLING_ASSIGN_OR_RETURN(contender->pid_, StartProgram(site, name, argv, input));
   STARLING_ASSIGN_OR_RETURN(contender->about_, contender->Answer());
   return contender;
@@ -50,7 +45,7 @@ Contender::~Contender() {
 absl::StatusOr<double> Contender::Rate(const std::string& request) {
   const std::string line = request + "\n";
   if (write(input_, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-    return SystemError(absl::StrCat("write to ", name_));
+    return SystemError("write to", name_);
   }
   STARLING_ASSIGN_OR_RETURN(const Json answer, Answer());
   const double units = answer.value("units", 0.0), seconds = answer.value("seconds", 0.0);

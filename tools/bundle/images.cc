@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <random>
 
-#include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 
 namespace starling {
 namespace {
@@ -33,29 +30,25 @@ int Wave(int at) {
 }  // namespace
 
 absl::Status WriteImages(const std::string& path, int count, uint32_t seed) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
   std::mt19937 random(seed);
   const auto below = [&random](uint32_t bound) { return static_cast<int>(random() % bound); };
-  std::string record;
+  std::string records;
   for (int i = 0; i < count; ++i) {
     const int label = i % kClasses;
     const Kind& kind = kKinds[label];
     const int place = below(kPeriod), strength = 1 + below(3);
-    record.assign(1, static_cast<char>(label));
+    records.push_back(static_cast<char>(label));
     for (int channel = 0; channel < kChannels; ++channel) {
       for (int row = 0; row < kSide; ++row) {
         for (int column = 0; column < kSide; ++column) {
           const int wave = Wave(place + kind.down * row + kind.right * column);
           const int value = 128 + wave * strength * kind.colour[channel] + below(65) - 32;
-          record.push_back(static_cast<char>(std::clamp(value, 0, 255)));
+          records.push_back(static_cast<char>(std::clamp(value, 0, 255)));
         }
       }
     }
-    file << record;
   }
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  return ReplaceFile(path, {records});
 }
 
 }  // namespace starling

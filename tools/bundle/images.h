@@ -12,7 +12,7 @@ namespace starling {
 // Writes `count` images into a file of CIFAR-10's binary format (data.train: {cifar: ...}), ten
 // classes in turn. A class is a wave's direction and colour; its phase, strength and noise are
 // drawn from `seed`, so files of two seeds share no image. The bytes are the same on every machine.
-// kUnavailable: the file cannot be written.
+// Errors: ReplaceFile's (common/base/files.h).
 absl::Status WriteImages(const std::string& path, int count, uint32_t seed);
 
 }  // namespace starling

@@ -37,7 +37,7 @@ TEST(ImagesTest, AreCifarsRecordsOfTenClasses) {
 
 TEST(ImagesTest, SaysWhatCannotBeWritten) {
   const absl::Status status = WriteImages("/nowhere/images.bin", 1, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_NE(status.message().find("/nowhere/images.bin"), std::string::npos) << status;
 }
 

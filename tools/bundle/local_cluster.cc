@@ -5,13 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <regex>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
 #include "tools/local/state_directory.h"
@@ -25,8 +24,7 @@ constexpr absl::Duration kStopPatience = absl::Seconds(15);
 absl::Status LinkDaemons(const std::string& program, const std::string& folder) {
   for (const char* name : {"starling-coordinator", "starling-ps", "starling-worker"}) {
     if (symlink(program.c_str(), absl::StrCat(folder, "/", name).c_str()) != 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot make a link in ", folder, ": ", std::strerror(errno)));
+      return SystemError("make a link in", folder);
     }
   }
   return absl::OkStatus();
@@ -35,8 +33,7 @@ absl::Status LinkDaemons(const std::string& program, const std::string& folder) 
 }  // namespace
 
 absl::Status MakeFolder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0755) == 0) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot make ", folder, ": ", std::strerror(errno)));
+  return mkdir(folder.c_str(), 0755) == 0 ? absl::OkStatus() : SystemError("make", folder);
 }
 
 std::string Find(const std::string& text, const char* pattern) {

@@ -10,20 +10,15 @@ extern "C" {  // missing from the header of glibc 2.36
 }
 
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 
 namespace starling::local {
 namespace {
-
-absl::Status SystemError(const std::string& what, const std::string& path) {
-  return absl::UnavailableError(
-      absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
 
 struct flock WholeFile() {
   struct flock lock = {};

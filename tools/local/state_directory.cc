@@ -1,15 +1,13 @@
 #include "tools/local/state_directory.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 
 namespace starling::local {
@@ -49,22 +47,12 @@ absl::StatusOr<std::string> StateDirectory::ReadAddress() const {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return absl::NotFoundError(path + " does not exist");
-  std::stringstream text;
-  text << in.rdbuf();
-  return std::string(absl::StripAsciiWhitespace(text.str()));
+  STARLING_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
+  return std::string(absl::StripAsciiWhitespace(text));
 }
 
 absl::Status WriteSmallFile(const std::string& path, const std::string& text) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::ofstream out(temporary);
-  out << text << "\n";
-  out.close();
-  std::error_code error;
-  if (!out) return absl::UnavailableError(absl::StrCat("cannot write ", temporary));
-  if (fs::rename(temporary, path, error); error) return FileError("rename to", path, error);
-  return absl::OkStatus();
+  return ReplaceFile(path, {text, "\n"});
 }
 
 std::string LastLines(const std::string& path, int count) {

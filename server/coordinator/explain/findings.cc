@@ -44,6 +44,10 @@ std::vector<Finding> Findings::Take() {
   return told;
 }
 
+std::string At(const std::string& name, const std::string& address) {
+  return address.empty() ? name : absl::StrCat(name, " (", address, ")");
+}
+
 std::string TimeText(double seconds) {
   if (seconds < 1e-3) return absl::StrFormat("%.0f us", 1e6 * seconds);
   if (seconds < 1) return absl::StrFormat("%.3g ms", 1e3 * seconds);

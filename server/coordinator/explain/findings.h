@@ -38,6 +38,7 @@ void FindStops(const Evidence& evidence, Findings& findings);
 // slows.cc: what its step times show.
 void FindSlows(const Evidence& evidence, Findings& findings);
 
+std::string At(const std::string& name, const std::string& address);  // "NAME (ADDRESS)"
 std::string TimeText(double seconds);     // "12.3 ms", "4.21 s", "312 s"
 std::string RateText(double per_second);  // "1.9 MB/s"
 std::string ShareText(double share);      // "34 %"

@@ -70,23 +70,19 @@ void ShardLoads::Find(Findings& findings) {
   }
 }
 
-std::string ShardLoads::Who(const Named& shard) const {
-  return shard.second.address.empty() ? shard.first
-                                      : absl::StrCat(shard.first, " (", shard.second.address, ")");
-}
-
 void ShardLoads::FindBusy(const Named& shard, Findings& findings) {
   found_ = true;
   if (FindHotPartition(shard, findings)) return;
   const double seconds = shard.second.per_update();
   double others = 0;
   if (IsSlow(shard, &others)) {
-    findings.Add("slow-shard", shard.first, seconds,
-                 absl::StrFormat(
-                     "shard %s is slow: it takes %s for an update, the other shards %s, "
-                     "and is busy %s of the time",
-                     Who(shard), TimeText(seconds), TimeText(others), ShareText(shard.second.load)),
-                 Weight::kSlows, shard.second.load);
+    findings.Add(
+        "slow-shard", shard.first, seconds,
+        absl::StrFormat("shard %s is slow: it takes %s for an update, the other shards %s, "
+                        "and is busy %s of the time",
+                        At(shard.first, shard.second.address), TimeText(seconds), TimeText(others),
+                        ShareText(shard.second.load)),
+        Weight::kSlows, shard.second.load);
     return;
   }
   if (std::exchange(apply_bound_, true)) return;  // the busiest shard stands for all
@@ -94,7 +90,8 @@ void ShardLoads::FindBusy(const Named& shard, Findings& findings) {
       "apply-bound", shard.first, seconds,
       absl::StrFormat("applying updates holds up the steps: shard %s takes %s for an update "
                       "and is busy %s of the time",
-                      Who(shard), TimeText(seconds), ShareText(shard.second.load)),
+                      At(shard.first, shard.second.address), TimeText(seconds),
+                      ShareText(shard.second.load)),
       Weight::kSlows, shard.second.load);
 }
 
@@ -119,8 +116,8 @@ bool ShardLoads::FindHotPartition(const Named& shard, Findings& findings) const 
       "hot-partition", absl::StrCat("partition ", hot.evidence->partition), seconds,
       absl::StrFormat("partition %d on shard %s is hot: an update takes %s, it is busy %s of "
                       "the time, the shard's other partitions %s",
-                      hot.evidence->partition, Who(shard), TimeText(seconds), ShareText(hot.busy),
-                      ShareText(median)),
+                      hot.evidence->partition, At(shard.first, shard.second.address),
+                      TimeText(seconds), ShareText(hot.busy), ShareText(median)),
       Weight::kSlows, std::min(1.0, hot.busy));
   return true;
 }
@@ -144,9 +141,9 @@ void ShardLoads::FindQueue(const Named& shard, Findings& findings) {
   const double seconds = shard.second.per_push();
   findings.Add(
       "shard-queue", shard.first, seconds,
-      absl::StrCat("pushes queue on shard ", Who(shard), ": each waits ", TimeText(seconds),
-                   " for its turn, ", ShareText(seconds / step_seconds_), " of a step's ",
-                   TimeText(step_seconds_)),
+      absl::StrCat("pushes queue on shard ", At(shard.first, shard.second.address), ": each waits ",
+                   TimeText(seconds), " for its turn, ", ShareText(seconds / step_seconds_),
+                   " of a step's ", TimeText(step_seconds_)),
       Weight::kSlows, std::min(1.0, seconds / step_seconds_));
 }
 

@@ -44,7 +44,6 @@ class ShardLoads {
   using Named = std::pair<const std::string, Shard>;
 
   bool Queues(const Shard& shard) const;
-  std::string Who(const Named& shard) const;
   void FindBusy(const Named& shard, Findings& findings);
   bool FindHotPartition(const Named& shard, Findings& findings) const;
   bool IsSlow(const Named& shard, double* others) const;

@@ -18,11 +18,6 @@ namespace {
 
 using Steps = std::vector<MeanStep>;
 
-std::string Who(const WorkerEvidence& worker) {
-  return worker.address.empty() ? worker.name
-                                : absl::StrCat(worker.name, " (", worker.address, ")");
-}
-
 std::string OfStep(double seconds, const MeanStep& step) {
   return absl::StrCat(TimeText(seconds), " of each step's ", TimeText(step.total()), " (",
                       ShareText(seconds / step.total()), ")");
@@ -56,8 +51,9 @@ void FindSlowWorkers(const Steps& steps, Findings& findings) {
     findings.Add("slow-worker", step.worker->name, ratio,
                  absl::StrFormat("worker %s takes %.3g times as long for a sample as the median of "
                                  "the others, %s against %s, most of the difference in %s",
-                                 Who(*step.worker), ratio, TimeText(step.own_per_sample()),
-                                 TimeText(median), by_data ? "waiting for data" : "computing"),
+                                 At(step.worker->name, step.worker->address), ratio,
+                                 TimeText(step.own_per_sample()), TimeText(median),
+                                 by_data ? "waiting for data" : "computing"),
                  Weight::kSlows, 1 - 1 / ratio);
   }
 }
@@ -76,8 +72,8 @@ void FindDataBound(const Steps& steps, Findings& findings) {
 // ---- Links ----------------------------------------------------------------------------------
 
 std::string LinkText(const MeanStep& step, const LinkEvidence& link) {
-  return absl::StrCat("worker ", Who(*step.worker), " to shard ", link.shard, " (",
-                      link.link.address(), ")");
+  return absl::StrCat("worker ", At(step.worker->name, step.worker->address), " to shard ",
+                      link.shard, " (", link.link.address(), ")");
 }
 
 // One direction of a link.
@@ -152,11 +148,11 @@ void FindLatePushes(const Steps& steps, Findings& findings) {
   for (const MeanStep& step : steps) {
     const double latency = PushLatency(*step.worker);
     if (step.push < kPhaseShareMin * step.total() || latency <= 0) continue;
-    findings.Add(
-        "push-bound", step.worker->name, latency,
-        absl::StrCat("pushes of worker ", Who(*step.worker), " are acknowledged after ",
-                     TimeText(latency), ", and it waits for that for ", OfStep(step.push, step)),
-        Weight::kSlows, step.push / step.total());
+    findings.Add("push-bound", step.worker->name, latency,
+                 absl::StrCat("pushes of worker ", At(step.worker->name, step.worker->address),
+                              " are acknowledged after ", TimeText(latency),
+                              ", and it waits for that for ", OfStep(step.push, step)),
+                 Weight::kSlows, step.push / step.total());
   }
 }
 
@@ -208,8 +204,8 @@ void FindWaits(const Evidence& evidence, const Steps& steps, Findings& findings)
   const std::string who = known ? absl::StrCat("worker ", behind.worker->name, ", which is behind")
                                 : std::string("updates that come late");
   findings.Add("staleness-wait", known ? behind.worker->name : longest.worker->name, longest.wait,
-               absl::StrCat("worker ", Who(*longest.worker), " waits for ", who, ": ",
-                            OfStep(longest.wait, longest)),
+               absl::StrCat("worker ", At(longest.worker->name, longest.worker->address),
+                            " waits for ", who, ": ", OfStep(longest.wait, longest)),
                Weight::kSlows, share);
 }
 

@@ -42,13 +42,6 @@ std::vector<MeanStep> MeanSteps(const Evidence& evidence) {
   return steps;
 }
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 std::vector<PhaseShare> Phases(const Evidence& evidence) {
   const std::vector<MeanStep> steps = MeanSteps(evidence);
   std::vector<PhaseShare> phases;

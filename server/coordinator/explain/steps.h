@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/base/median.h"
 #include "server/coordinator/explain/evidence.h"
 
 namespace starling::explain {
@@ -29,7 +30,6 @@ struct MeanStep {
 std::vector<MeanStep> MeanSteps(const Evidence& evidence);
 
 // 0 for no values.
-double Median(std::vector<double> values);
 template <typename T, typename Get>
 double MedianOf(const std::vector<T>& all, Get get) {
   std::vector<double> values;

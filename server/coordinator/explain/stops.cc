@@ -19,10 +19,6 @@ constexpr double kFirstStepSecondsMin = 120;  // before the first step
 constexpr double kEvaluationSecondsMin = 120;
 constexpr double kNoWorkersSecondsMin = 1;
 
-std::string At(const std::string& name, const std::string& address) {
-  return address.empty() ? name : absl::StrCat(name, " (", address, ")");
-}
-
 uint32_t Members(const Evidence& evidence) {
   return static_cast<uint32_t>(std::count_if(evidence.workers.begin(), evidence.workers.end(),
                                              [](const WorkerEvidence& w) { return w.member; }));
