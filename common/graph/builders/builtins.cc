@@ -17,16 +17,16 @@ using Type = BuiltinArgument::Type;
 constexpr double kSizeMax = 1 << 20;
 constexpr double kRowsMax = (int64_t{1} << 31) - 1;
 
-const BuiltinArgument kHidden = {"hidden", Type::kIntegers,    "[128, 64]", 1, kSizeMax,
-                                 {},       "mlp: hidden sizes"};
-const BuiltinArgument kClasses = {"classes",
-                                  Type::kInteger,
-                                  "",
-                                  2,
-                                  kSizeMax,
-                                  {},
-                                  "resnet*, mobilenet_v2, shufflenet_v2: outputs, if more than the "
-                                  "data's classes"};
+BuiltinArgument Number(const char* name, Type type, const char* default_text, double minimum,
+                       double maximum, const char* meaning) {
+  return {name, type, default_text, minimum, maximum, {}, meaning};
+}
+
+const BuiltinArgument kHidden =
+    Number("hidden", Type::kIntegers, "[128, 64]", 1, kSizeMax, "mlp: hidden sizes");
+const BuiltinArgument kClasses =
+    Number("classes", Type::kInteger, "", 2, kSizeMax,
+           "resnet*, mobilenet_v2, shufflenet_v2: outputs, if more than the data's classes");
 const BuiltinArgument kStem = {"stem",
                                Type::kText,
                                "imagenet",
@@ -34,13 +34,8 @@ const BuiltinArgument kStem = {"stem",
                                0,
                                {"imagenet", "cifar"},
                                "resnet*: imagenet (7x7 of stride 2, max pool) or cifar (3x3)"};
-const BuiltinArgument kWidthFactor = {"widthFactor",
-                                      Type::kNumber,
-                                      "1",
-                                      0.1,
-                                      8,
-                                      {},
-                                      "mobilenet_v2, shufflenet_v2: scales the channels"};
+const BuiltinArgument kWidthFactor = Number("widthFactor", Type::kNumber, "1", 0.1, 8,
+                                            "mobilenet_v2, shufflenet_v2: scales the channels");
 
 // In the order in which the job file's schema shows them.
 const std::vector<Builtin>& Table() {
@@ -58,37 +53,17 @@ const std::vector<Builtin>& Table() {
        {kWidthFactor, kClasses}},
       {"gpt2",
        "Radford et al. 2019; 124,439,808 parameters as they are here",
-       {{"depth", Type::kInteger, "12", 1, 1000, {}, "gpt2: blocks"},
-        {"heads", Type::kInteger, "12", 1, 1000, {}, "gpt2: attention heads; they divide width"},
-        {"width", Type::kInteger, "768", 1, kSizeMax, {}, "gpt2: features of a position"},
-        {"context",
-         Type::kInteger,
-         "",
-         1,
-         kRowsMax,
-         {},
-         "gpt2: positions that the model has; the data's if not given"},
-        {"vocabulary",
-         Type::kInteger,
-         "",
-         2,
-         kRowsMax,
-         {},
-         "gpt2: tokens that the model has; the data's if not given"},
-        {"tiedHead",
-         Type::kBoolean,
-         "true",
-         0,
-         1,
-         {},
-         "gpt2: whether the last layer's weight is the token table"},
-        {"dropout",
-         Type::kNumber,
-         "0",
-         0,
-         0.999,
-         {},
-         "gpt2: behind the embeddings and in each residual branch"}}},
+       {Number("depth", Type::kInteger, "12", 1, 1000, "gpt2: blocks"),
+        Number("heads", Type::kInteger, "12", 1, 1000, "gpt2: attention heads; they divide width"),
+        Number("width", Type::kInteger, "768", 1, kSizeMax, "gpt2: features of a position"),
+        Number("context", Type::kInteger, "", 1, kRowsMax,
+               "gpt2: positions that the model has; the data's if not given"),
+        Number("vocabulary", Type::kInteger, "", 2, kRowsMax,
+               "gpt2: tokens that the model has; the data's if not given"),
+        Number("tiedHead", Type::kBoolean, "true", 0, 1,
+               "gpt2: whether the last layer's weight is the token table"),
+        Number("dropout", Type::kNumber, "0", 0, 0.999,
+               "gpt2: behind the embeddings and in each residual branch")}},
       {"counter", "counts samples: see data.train.counter", {}},
   };
   return *table;
