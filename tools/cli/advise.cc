@@ -125,7 +125,7 @@ absl::StatusOr<Trial> PrintWhatIsFast(const BatchAdvisor& advisor, const JobSpec
   return best;
 }
 
-absl::Status Advise(const AdviseOptions& options, Context& context) {
+absl::StatusOr<int> Advise(const AdviseOptions& options, Context& context) {
   STARLING_ASSIGN_OR_RETURN(const JobSpec spec, Resolved(options, context));
   BatchAdvisor::Options advice;
   advice.lanes = options.lanes > 0
@@ -156,12 +156,7 @@ absl::Status Advise(const AdviseOptions& options, Context& context) {
   context.out << "\nLargest batch that fits: " << BatchText(*advisor, largest)
               << " (planned)\nFastest batch: " << BatchText(*advisor, best.samples)
               << absl::StrFormat(" at %.1f samples/s (measured)\n", best.samples_per_second);
-  return absl::OkStatus();
-}
-
-int RunAdviseBatch(const AdviseOptions& options, Context& context) {
-  const absl::Status status = Advise(options, context);
-  return status.ok() ? kExitOk : Fail(status, context);
+  return kExitOk;
 }
 
 // Converts "1GiB" to a number of bytes.
@@ -178,7 +173,7 @@ void AddAdvise(CommandLine& line) {
   const auto options = std::make_shared<AdviseOptions>();
   CLI::App* batch = line.Verb(
       "batch", "the largest batch that fits, and the fastest (measured)",
-      [options](Context& context) { return RunAdviseBatch(*options, context); },
+      [options](Context& context) { return Advise(*options, context); },
       line.Group("advise", "how a job would do best on this machine"));
   AddJobFile(batch, "the job file", &options->file, &options->overrides);
   batch->add_option("--lanes", options->lanes, "micro-batches computed at once (else one per core)")

@@ -38,9 +38,9 @@ CLI::App* CommandLine::ClientVerb(const std::string& name, const std::string& he
                                   ClientAction action, Check check) {
   return Verb(
       name, help,
-      [this, action = std::move(action)](Context& context) {
-        const auto client = Connect(context);
-        return client.ok() ? action(**client, context) : Fail(client.status(), context);
+      [this, action = std::move(action)](Context& context) -> absl::StatusOr<int> {
+        STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(context));
+        return action(*client, context);
       },
       nullptr, std::move(check));
 }
@@ -57,10 +57,9 @@ absl::StatusOr<std::string> CommandLine::Coordinator(const Context& context) con
 }
 
 absl::StatusOr<std::unique_ptr<Client>> CommandLine::Connect(const Context& context) const {
-  const auto address = Coordinator(context);
-  if (!address.ok()) return address.status();
-  STARLING_RETURN_IF_ERROR(CheckPeerAddress(*address, context.security.get()));
-  return context.connect(*address);
+  STARLING_ASSIGN_OR_RETURN(const std::string address, Coordinator(context));
+  STARLING_RETURN_IF_ERROR(CheckPeerAddress(address, context.security.get()));
+  return context.connect(address);
 }
 
 int CommandLine::Run(std::vector<std::string> args, Context& context) {
@@ -77,7 +76,10 @@ int CommandLine::Run(std::vector<std::string> args, Context& context) {
     Fail(status, context);
     return kExitUsage;
   }
-  if (!print_config_) return action_(context);
+  if (!print_config_) {
+    const absl::StatusOr<int> exit_code = action_(context);
+    return exit_code.ok() ? *exit_code : Fail(exit_code.status(), context);
+  }
   context.out << settings_.Text();
   return kExitOk;
 }

@@ -19,6 +19,7 @@
 #include "common/daemon/settings.h"
 #include "tools/cli/client.h"
 #include "tools/cli/context.h"
+#include "tools/cli/output.h"
 
 namespace starling::cli {
 
@@ -26,9 +27,10 @@ namespace starling::cli {
 class CommandLine {
  public:
   // A verb's code, called once the command line and the settings are read. It owns the variables
-  // that the verb's flags fill, and returns the exit code.
-  using Action = std::function<int(Context& context)>;
-  using ClientAction = std::function<int(Client& client, Context& context)>;
+  // that the verb's flags fill, and returns the exit code, or an error, which is printed and has
+  // its own exit code (exit_code.h).
+  using Action = std::function<absl::StatusOr<int>(Context& context)>;
+  using ClientAction = std::function<absl::StatusOr<int>(Client& client, Context& context)>;
   // May throw CLI::ParseError for what CLI11 cannot check itself.
   using Check = std::function<void()>;
 
@@ -60,7 +62,6 @@ class CommandLine {
   Action action_;  // of the verb that was named
 };
 
-enum class Format { kTable, kJson, kYaml };
 enum class Kind { kJob, kWorker, kShard };
 
 // Flags that several verbs have. The variables must live as long as the verb's action.

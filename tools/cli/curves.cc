@@ -1,8 +1,5 @@
 // starling metrics, starling plot: how a job's loss, accuracy, throughput and staleness went.
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -14,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/tensorboard/curve_events.h"
 #include "common/tensorboard/event_file.h"
@@ -104,7 +102,7 @@ absl::Status WriteEvents(const std::string& folder, const CurvesReply& curves, C
 }
 
 // Updates in place on a terminal; otherwise prints one report after the other.
-int Watch(const std::string& name, Client& client, Context& context) {
+absl::StatusOr<int> Watch(const std::string& name, Client& client, Context& context) {
   context.catch_interrupts();
   absl::Time reached = context.now();
   size_t lines = 0;
@@ -118,57 +116,44 @@ int Watch(const std::string& name, Client& client, Context& context) {
       lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
       if (IsEnd(curves->status().state())) return kExitOk;
     } else if (!absl::IsUnavailable(curves.status()) || context.now() - reached > kUnreachableMax) {
-      return Fail(curves.status(), context);
+      return curves.status();
     }
     if (!context.sleep(kWatchInterval)) return kExitOk;
   }
 }
 
-int RunMetrics(const MetricsOptions& options, Client& client, Context& context) {
+absl::StatusOr<int> RunMetrics(const MetricsOptions& options, Client& client, Context& context) {
   if (options.watch) return Watch(options.name, client, context);
-  const auto curves = client.Curves(options.name);
-  if (!curves.ok()) return Fail(curves.status(), context);
+  STARLING_ASSIGN_OR_RETURN(const CurvesReply curves, client.Curves(options.name));
   if (!options.tensorboard.empty()) {
-    const absl::Status status = WriteEvents(options.tensorboard, *curves, context);
-    return status.ok() ? kExitOk : Fail(status, context);
+    STARLING_RETURN_IF_ERROR(WriteEvents(options.tensorboard, curves, context));
+    return kExitOk;
   }
-  switch (options.format) {
-    case Format::kTable: context.out << Report(*curves, context.columns); break;
-    case Format::kJson: context.out << JsonText(ToJson(*curves)); break;
-    case Format::kYaml: context.out << YamlText(ToJson(*curves)); break;
-  }
+  context.out << (options.format == Format::kTable ? Report(curves, context.columns)
+                                                   : FormatText(options.format, ToJson(curves)));
   return kExitOk;
 }
 
-int RunPlot(const std::vector<std::string>& names, const std::string& file, Client& client,
-            Context& context) {
+absl::StatusOr<int> RunPlot(const std::vector<std::string>& names, const std::string& file,
+                            Client& client, Context& context) {
   if (!absl::EndsWith(file, ".svg")) {
-    return Fail(absl::InvalidArgumentError(
-                    absl::StrCat("-o: expected a name that ends with .svg, got ", file)),
-                context);
+    return absl::InvalidArgumentError(
+        absl::StrCat("-o: expected a name that ends with .svg, got ", file));
   }
   std::vector<CurvesReply> all;
   size_t points = 0;
   for (const std::string& name : names) {
-    auto curves = client.Curves(name);
-    if (!curves.ok()) return Fail(curves.status(), context);
-    if (curves->points_size() == 0) {
-      return Fail(absl::FailedPreconditionError(absl::StrCat(
-                      "job ", name, " has no curve yet (", JobState_Name(curves->status().state()),
-                      "): points come with the first finished steps")),
-                  context);
+    STARLING_ASSIGN_OR_RETURN(CurvesReply curves, client.Curves(name));
+    if (curves.points_size() == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("job ", name, " has no curve yet (", JobState_Name(curves.status().state()),
+                       "): points come with the first finished steps"));
     }
-    points += MakeSeries(*curves).train_loss.points.size();
-    all.push_back(*std::move(curves));
+    points += MakeSeries(curves).train_loss.points.size();
+    all.push_back(std::move(curves));
   }
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  out << (all.size() == 1 ? CurvesSvg(all[0]) : CompareSvg(all));
-  out.close();
-  if (!out) {
-    return Fail(absl::FailedPreconditionError(
-                    absl::StrCat("cannot write ", file, ": ", std::strerror(errno))),
-                context);
-  }
+  STARLING_RETURN_IF_ERROR(
+      Local(ReplaceFile(file, {all.size() == 1 ? CurvesSvg(all[0]) : CompareSvg(all)})));
   context.err << "wrote " << points << " points of " << absl::StrJoin(names, ", ") << " to " << file
               << "\n";
   return kExitOk;

@@ -1,13 +1,12 @@
 // starling data inspect: shows what a job would train on, as seen on this machine.
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
@@ -53,21 +52,18 @@ absl::Status WriteSheet(const JobSpec& spec, const std::string& file) {
   STARLING_ASSIGN_OR_RETURN(const auto data, DataSet::Open(spec.train(), Normalize(), options));
   const AugmentDraw draw{spec.seed(), 0};
   STARLING_ASSIGN_OR_RETURN(const Picture picture, MakeContactSheet(*data, &draw));
-  std::ofstream out(file, std::ios::binary | std::ios::trunc);
-  out << (png ? EncodePng(picture) : EncodePpm(picture)) << std::flush;
-  if (out) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot write ", file, ": ", std::strerror(errno)));
+  return Local(ReplaceFile(file, {png ? EncodePng(picture) : EncodePpm(picture)}));
 }
 
-int RunDataInspect(const DataInspectOptions& options, Context& context) {
-  const auto spec = ReadJobFile(options.file, options.overrides, context.environment);
-  if (!spec.ok()) return Fail(spec.status(), context);
-  absl::Status status = Report("data.train", spec->train(), *spec, options, context);
-  if (status.ok() && spec->has_test())
-    status = Report("data.test", spec->test(), *spec, options, context);
-  if (status.ok() && !options.sheet.empty()) status = WriteSheet(*spec, options.sheet);
-  return status.ok() ? kExitOk : Fail(status, context);
+absl::StatusOr<int> RunDataInspect(const DataInspectOptions& options, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const JobSpec spec,
+                            ReadJobFile(options.file, options.overrides, context.environment));
+  STARLING_RETURN_IF_ERROR(Report("data.train", spec.train(), spec, options, context));
+  if (spec.has_test()) {
+    STARLING_RETURN_IF_ERROR(Report("data.test", spec.test(), spec, options, context));
+  }
+  if (!options.sheet.empty()) STARLING_RETURN_IF_ERROR(WriteSheet(spec, options.sheet));
+  return kExitOk;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/graph/recompute.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
@@ -20,7 +21,6 @@
 namespace starling::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::vector<std::string>>;
 
 std::string Indented(const Rows& rows) {
@@ -194,58 +194,50 @@ Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
   return rows;
 }
 
-int DescribeJob(const std::string& name, Format format, Client& client, Context& context) {
-  const auto reply = client.GetJob(name);
-  if (!reply.ok()) return Fail(reply.status(), context);
-  context.err << WarningsText(reply->warnings());
+absl::StatusOr<int> DescribeJob(const std::string& name, Format format, Client& client,
+                                Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const JobReply reply, client.GetJob(name));
+  context.err << WarningsText(reply.warnings());
   if (format != Format::kTable) {
-    const Json json = ToJson(*reply);
-    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+    context.out << FormatText(format, ToJson(reply));
     return kExitOk;
   }
-  const auto workers = client.ListWorkers();
-  if (!workers.ok()) return Fail(workers.status(), context);
-  const auto shards = client.ListShards();
-  if (!shards.ok()) return Fail(shards.status(), context);
-  context.out << TableText(JobFacts(*reply)) << PoliciesText(reply->status()) << "Epochs:\n"
-              << Indented(EpochRows(reply->status())) << "Workers:\n"
-              << Indented(JobWorkerRows(name, *workers)) << "Shards:\n"
-              << Indented(JobShardRows(*reply, *shards));
+  STARLING_ASSIGN_OR_RETURN(const ListWorkersReply workers, client.ListWorkers());
+  STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
+  context.out << TableText(JobFacts(reply)) << PoliciesText(reply.status()) << "Epochs:\n"
+              << Indented(EpochRows(reply.status())) << "Workers:\n"
+              << Indented(JobWorkerRows(name, workers)) << "Shards:\n"
+              << Indented(JobShardRows(reply, shards));
   return kExitOk;
 }
 
 // Prints the member of `all` with this name, field by field.
 template <typename All>
-int DescribeOne(const All& all, const char* kind, const std::string& name, Format format,
-                Context& context) {
+absl::StatusOr<int> DescribeOne(const All& all, const char* kind, const std::string& name,
+                                Format format, Context& context) {
   std::vector<std::string> names;
   for (const auto& one : all) {
     names.push_back(one.name());
     if (one.name() != name) continue;
-    const Json json = ToJson(one);
-    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+    context.out << FormatText(format, ToJson(one));
     return kExitOk;
   }
-  return Fail(
-      absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
-                                       names.size() == 1 ? "is " : "are ",
-                                       names.empty() ? "none" : absl::StrJoin(names, ", "))),
-      context);
+  return absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
+                                          names.size() == 1 ? "is " : "are ",
+                                          names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
-int RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
-                Context& context) {
+absl::StatusOr<int> RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
+                                Context& context) {
   if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
   if (kind == Kind::kWorker) {
-    const auto reply = client.ListWorkers();
-    if (!reply.ok()) return Fail(reply.status(), context);
-    context.err << WarningsText(reply->warnings());
-    return DescribeOne(reply->workers(), "worker", name, format, context);
+    STARLING_ASSIGN_OR_RETURN(const ListWorkersReply reply, client.ListWorkers());
+    context.err << WarningsText(reply.warnings());
+    return DescribeOne(reply.workers(), "worker", name, format, context);
   }
-  const auto reply = client.ListShards();
-  if (!reply.ok()) return Fail(reply.status(), context);
-  context.err << WarningsText(reply->warnings());
-  return DescribeOne(reply->shards(), "shard", name, format, context);
+  STARLING_ASSIGN_OR_RETURN(const ListShardsReply reply, client.ListShards());
+  context.err << WarningsText(reply.warnings());
+  return DescribeOne(reply.shards(), "shard", name, format, context);
 }
 
 }  // namespace

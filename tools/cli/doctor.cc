@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "kernels/cpu/cpu_device.h"
 #include "nlohmann/json.hpp"
 #include "tools/cli/command_line.h"
@@ -48,10 +49,8 @@ MeasureRequest Measurement(const std::string& address, uint64_t bytes) {
 }
 
 absl::StatusOr<Survey> ListDaemons(const std::string& coordinator, Client& client) {
-  const auto workers = client.ListWorkers();
-  if (!workers.ok()) return workers.status();
-  const auto shards = client.ListShards();
-  if (!shards.ok()) return shards.status();
+  STARLING_ASSIGN_OR_RETURN(const ListWorkersReply workers, client.ListWorkers());
+  STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
   Survey survey;
   survey.daemons.push_back({"coordinator", COORDINATOR, coordinator});
   const auto add = [&](const auto& daemon, Role role) {
@@ -62,8 +61,8 @@ absl::StatusOr<Survey> ListDaemons(const std::string& coordinator, Client& clien
       survey.daemons.push_back({daemon.name(), role, daemon.address()});
     }
   };
-  for (const ShardStatus& shard : shards->shards()) add(shard, SHARD);
-  for (const WorkerStatus& worker : workers->workers()) add(worker, WORKER);
+  for (const ShardStatus& shard : shards.shards()) add(shard, SHARD);
+  for (const WorkerStatus& worker : workers.workers()) add(worker, WORKER);
   return survey;
 }
 
@@ -134,8 +133,7 @@ int Print(const std::vector<Check>& checks, size_t paths_left_out, Format format
       std::count_if(checks.begin(), checks.end(), [](const Check& check) { return !check.ok; });
   const int status = failed == 0 ? kExitOk : kExitError;
   if (format != Format::kTable) {
-    const nlohmann::ordered_json json = ChecksJson(checks, paths_left_out);
-    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+    context.out << FormatText(format, ChecksJson(checks, paths_left_out));
     return status;
   }
   for (const Check& check : checks) {
@@ -155,13 +153,13 @@ int Print(const std::vector<Check>& checks, size_t paths_left_out, Format format
   return status;
 }
 
-int RunDoctor(const std::string& coordinator, Format format, Client& client, Context& context) {
-  auto survey = ListDaemons(coordinator, client);
-  if (!survey.ok()) return Fail(survey.status(), context);
+absl::StatusOr<int> RunDoctor(const std::string& coordinator, Format format, Client& client,
+                              Context& context) {
+  STARLING_ASSIGN_OR_RETURN(Survey survey, ListDaemons(coordinator, client));
   const std::unique_ptr<Daemons> daemons = context.daemons();
-  AskDaemons(coordinator, *daemons, *survey);
-  MeasurePaths(*daemons, *survey);
-  return Print(CheckSurvey(*survey), survey->paths_left_out, format, context);
+  AskDaemons(coordinator, *daemons, survey);
+  MeasurePaths(*daemons, survey);
+  return Print(CheckSurvey(survey), survey.paths_left_out, format, context);
 }
 
 int RunDoctorOfNode(Format format, Context& context) {
@@ -183,13 +181,11 @@ void AddDoctor(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   CLI::App* doctor = line.Verb(
       "doctor", "whether machines and network are fit for a job (exit status 1: a check failed)",
-      [&line, options](Context& context) {
+      [&line, options](Context& context) -> absl::StatusOr<int> {
         if (options->node) return RunDoctorOfNode(options->format, context);
-        const auto address = line.Coordinator(context);
-        if (!address.ok()) return Fail(address.status(), context);
-        const auto client = line.Connect(context);
-        if (!client.ok()) return Fail(client.status(), context);
-        return RunDoctor(*address, options->format, **client, context);
+        STARLING_ASSIGN_OR_RETURN(const std::string address, line.Coordinator(context));
+        STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, line.Connect(context));
+        return RunDoctor(address, options->format, *client, context);
       });
   doctor->add_flag("--node", options->node, "this machine by itself, without a cluster");
   AddFormat(doctor, &options->format);

@@ -12,6 +12,10 @@ int ExitCodeFor(const absl::Status& status) {
   }
 }
 
+absl::Status Local(const absl::Status& status) {
+  return status.ok() ? status : absl::InternalError(status.message());
+}
+
 int ExitCodeFor(JobState end) {
   switch (end) {
     case SUCCEEDED: return kExitOk;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status_macros.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -42,33 +43,28 @@ std::string Text(const ExplainReply& reply) {
   return text;
 }
 
-int RunExplain(const std::string& name, Format format, Client& client, Context& context) {
-  const auto reply = client.Explain(name);
-  if (!reply.ok()) return Fail(reply.status(), context);
-  if (format == Format::kTable) {
-    context.out << Text(*reply);
-  } else {
-    const nlohmann::ordered_json json = ToJson(*reply);
-    context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
-  }
-  return reply->findings().empty() ? kExitOk : kExitError;
+absl::StatusOr<int> RunExplain(const std::string& name, Format format, Client& client,
+                               Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const ExplainReply reply, client.Explain(name));
+  context.out << (format == Format::kTable ? Text(reply) : FormatText(format, ToJson(reply)));
+  return reply.findings().empty() ? kExitOk : kExitError;
 }
 
-int RunLogs(const std::string& name, bool follow, Client& client, Context& context) {
+absl::StatusOr<int> RunLogs(const std::string& name, bool follow, Client& client,
+                            Context& context) {
   constexpr double kFollowSeconds = 5;  // the coordinator holds the answer until there is news
   LogsRequest request;
   request.set_name(name);
   for (;;) {
-    const auto reply = client.Logs(request);
-    if (!reply.ok()) return Fail(reply.status(), context);
-    for (const LogEntry& entry : reply->entries()) {
+    STARLING_ASSIGN_OR_RETURN(const LogsReply reply, client.Logs(request));
+    for (const LogEntry& entry : reply.entries()) {
       context.out << entry.time() << "  " << entry.text() << "\n";
       request.set_after(entry.number());
     }
     context.out << std::flush;
-    const bool all = reply->entries().empty();
-    if (all && (!follow || IsEnd(reply->state()))) return kExitOk;
-    request.set_wait_seconds(follow && !IsEnd(reply->state()) ? kFollowSeconds : 0);
+    const bool all = reply.entries().empty();
+    if (all && (!follow || IsEnd(reply.state()))) return kExitOk;
+    request.set_wait_seconds(follow && !IsEnd(reply.state()) ? kFollowSeconds : 0);
   }
 }
 

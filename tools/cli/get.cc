@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status_macros.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -96,7 +97,8 @@ std::string MoreText(uint64_t more) {
                       ": all with --all, others with --limit N or --state STATE\n");
 }
 
-int GetJobs(const ListOptions& list, Format format, Client& client, Context& context) {
+absl::StatusOr<int> GetJobs(const ListOptions& list, Format format, Client& client,
+                            Context& context) {
   ListJobsRequest request;
   for (const JobState state : list.states) request.add_states(state);
   uint64_t listed = 0;
@@ -107,11 +109,10 @@ int GetJobs(const ListOptions& list, Format format, Client& client, Context& con
     const uint64_t left = list.all ? std::numeric_limits<uint32_t>::max() : list.limit - listed;
     request.mutable_page()->set_size(
         static_cast<uint32_t>(std::min<uint64_t>(left, std::numeric_limits<uint32_t>::max())));
-    auto page = client.ListJobs(request);
-    if (!page.ok()) return Fail(page.status(), context);
-    if (listed == 0) context.err << WarningsText(page->warnings());
-    listed += static_cast<uint64_t>(page->jobs_size());
-    for (JobStatus& job : *page->mutable_jobs()) {
+    STARLING_ASSIGN_OR_RETURN(ListJobsReply page, client.ListJobs(request));
+    if (listed == 0) context.err << WarningsText(page.warnings());
+    listed += static_cast<uint64_t>(page.jobs_size());
+    for (JobStatus& job : *page.mutable_jobs()) {
       if (!seen.insert(job.uid()).second) continue;
       if (format == Format::kTable) {
         *table.add_jobs() = std::move(job);
@@ -119,35 +120,35 @@ int GetJobs(const ListOptions& list, Format format, Client& client, Context& con
         writer.Add(job);
       }
     }
-    request.mutable_page()->set_after(page->next());
-    if (!page->next().empty() && (list.all || listed < list.limit)) continue;
+    request.mutable_page()->set_after(page.next());
+    if (!page.next().empty() && (list.all || listed < list.limit)) continue;
     if (format == Format::kTable) {
       context.out << TableText(JobRows(table));
     } else {
       writer.End();
     }
     context.out << std::flush;
-    if (!page->next().empty())
-      context.err << MoreText(page->total() - std::min(page->total(), listed));
+    if (!page.next().empty())
+      context.err << MoreText(page.total() - std::min(page.total(), listed));
     return kExitOk;
   }
 }
 
 template <typename Reply, typename MakeRows>
-int Print(const absl::StatusOr<Reply>& reply, const char* list, Format format, MakeRows make_rows,
-          Context& context) {
-  if (!reply.ok()) return Fail(reply.status(), context);
+absl::StatusOr<int> Print(const absl::StatusOr<Reply>& reply, const char* list, Format format,
+                          MakeRows make_rows, Context& context) {
+  if (!reply.ok()) return reply.status();
   context.err << WarningsText(reply->warnings());
   if (format == Format::kTable) {
     context.out << TableText(make_rows(*reply));
     return kExitOk;
   }
-  const nlohmann::ordered_json json = ToJson(*reply)[list];
-  context.out << (format == Format::kJson ? JsonText(json) : YamlText(json));
+  context.out << FormatText(format, ToJson(*reply)[list]);
   return kExitOk;
 }
 
-int RunGet(Kind kind, const ListOptions& list, Format format, Client& client, Context& context) {
+absl::StatusOr<int> RunGet(Kind kind, const ListOptions& list, Format format, Client& client,
+                           Context& context) {
   switch (kind) {
     case Kind::kJob: return GetJobs(list, format, client, context);
     case Kind::kWorker: return Print(client.ListWorkers(), "workers", format, WorkerRows, context);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/config/duration.h"
 #include "common/protocol/limits.h"
 #include "tools/cli/command_line.h"
@@ -94,67 +95,61 @@ absl::StatusOr<Policy> ParsePolicy(absl::string_view text) {
                    " or async, got \"", text, "\""));
 }
 
-int RunSubmit(const SubmitOptions& options, const CommandLine& line, Context& context) {
+absl::StatusOr<int> RunSubmit(const SubmitOptions& options, const CommandLine& line,
+                              Context& context) {
   std::vector<std::string> overrides = options.overrides;
   if (!options.name.empty()) overrides.push_back(absl::StrCat("metadata.name=", options.name));
-  auto spec = ReadJobFile(options.file, overrides, context.environment);
-  if (!spec.ok()) return Fail(spec.status(), context);
-  if (const absl::Status init = ReadInitFile(&*spec); !init.ok()) return Fail(init, context);
-  const auto client = line.Connect(context);
-  if (!client.ok()) return Fail(client.status(), context);
   SubmitRequest request;
-  *request.mutable_spec() = *std::move(spec);
+  STARLING_ASSIGN_OR_RETURN(*request.mutable_spec(),
+                            ReadJobFile(options.file, overrides, context.environment));
+  STARLING_RETURN_IF_ERROR(ReadInitFile(request.mutable_spec()));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, line.Connect(context));
   request.set_dry_run(options.dry_run);
   request.set_nonce(context.random());
   if (options.replace && !options.dry_run) {
-    if (const absl::Status place = MakePlace(request, **client, context); !place.ok())
-      return Fail(place, context);
+    STARLING_RETURN_IF_ERROR(MakePlace(request, *client, context));
   }
-  const auto reply = Submit(request, **client, context);
-  if (!reply.ok()) return Fail(reply.status(), context);
+  STARLING_ASSIGN_OR_RETURN(const SubmitReply reply, Submit(request, *client, context));
   const std::string& name = request.spec().name();
-  context.err << WarningsText(reply->status().warnings());
+  context.err << WarningsText(reply.status().warnings());
   if (options.dry_run) {
-    context.out << name << ": valid, not submitted (" << CountText(reply->status().parameters())
+    context.out << name << ": valid, not submitted (" << CountText(reply.status().parameters())
                 << " parameters)\n";
     return kExitOk;
   }
   context.err << "submitted " << name << "\n" << std::flush;
   if (!options.watch) return kExitOk;
   context.catch_interrupts();
-  return WatchJob(name, absl::InfiniteFuture(), **client, context);
+  return WatchJob(name, absl::InfiniteFuture(), *client, context);
 }
 
 absl::Duration Timeout(const std::string& text) {
   return text.empty() ? absl::InfiniteDuration() : absl::Seconds(*config::ParseDuration(text));
 }
 
-int RunWait(const std::string& name, absl::Duration timeout, Client& client, Context& context) {
+absl::StatusOr<int> RunWait(const std::string& name, absl::Duration timeout, Client& client,
+                            Context& context) {
   context.catch_interrupts();
   return WatchJob(name, context.now() + timeout, client, context);
 }
 
 // Returns when the change is durable; it takes effect at a clock that no worker has started.
-int RunSet(const std::string& name, const std::string& assignment, Client& client,
-           Context& context) {
+absl::StatusOr<int> RunSet(const std::string& name, const std::string& assignment, Client& client,
+                           Context& context) {
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(assignment, absl::MaxSplits('=', 1));
   if (parts.first != "consistency") {
-    return Fail(absl::InvalidArgumentError(absl::StrCat(
-                    "expected consistency=bsp, consistency=ssp:3 or consistency=async, got \"",
-                    assignment, "\"")),
-                context);
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected consistency=bsp, consistency=ssp:3 or consistency=async, got \"",
+                     assignment, "\""));
   }
-  const absl::StatusOr<Policy> policy = ParsePolicy(parts.second);
-  if (!policy.ok()) return Fail(policy.status(), context);
   SetPolicyRequest request;
+  STARLING_ASSIGN_OR_RETURN(*request.mutable_policy(), ParsePolicy(parts.second));
   request.set_name(name);
-  *request.mutable_policy() = *policy;
   request.set_nonce(context.random());
-  const auto reply = client.SetPolicy(request);
-  if (!reply.ok()) return Fail(reply.status(), context);
-  for (const PolicyRecord& record : reply->status().policies()) {
-    if (record.number() != reply->number()) continue;
+  STARLING_ASSIGN_OR_RETURN(const SetPolicyReply reply, client.SetPolicy(request));
+  for (const PolicyRecord& record : reply.status().policies()) {
+    if (record.number() != reply.number()) continue;
     context.err
         << name << ": policy " << record.number() << ", " << PolicyText(record.policy())
         << (record.in_force()
@@ -166,9 +161,8 @@ int RunSet(const std::string& name, const std::string& assignment, Client& clien
   return kExitOk;
 }
 
-int RunCancel(const std::string& name, Client& client, Context& context) {
-  const absl::Status status = client.CancelJob(name);
-  if (!status.ok()) return Fail(status, context);
+absl::StatusOr<int> RunCancel(const std::string& name, Client& client, Context& context) {
+  STARLING_RETURN_IF_ERROR(client.CancelJob(name));
   context.err << "cancelled " << name << "; its last parameters stay until: starling delete "
               << name << "\n";
   return kExitOk;
@@ -176,7 +170,8 @@ int RunCancel(const std::string& name, Client& client, Context& context) {
 
 // `ended`: all ended jobs, instead of `names`. Continues after a job that cannot be deleted, and
 // returns the first failure's exit code.
-int RunDelete(const std::vector<std::string>& names, bool ended, Client& client, Context& context) {
+absl::StatusOr<int> RunDelete(const std::vector<std::string>& names, bool ended, Client& client,
+                              Context& context) {
   int exit_code = kExitOk;
   size_t deleted = 0;
   const auto remove = [&](const std::string& name, const std::string& what) {
@@ -193,11 +188,10 @@ int RunDelete(const std::vector<std::string>& names, bool ended, Client& client,
   ListJobsRequest request;
   for (const JobState state : {SUCCEEDED, FAILED, CANCELLED}) request.add_states(state);
   do {
-    const auto page = client.ListJobs(request);
-    if (!page.ok()) return Fail(page.status(), context);
-    for (const JobStatus& job : page->jobs())
+    STARLING_ASSIGN_OR_RETURN(const ListJobsReply page, client.ListJobs(request));
+    for (const JobStatus& job : page.jobs())
       remove(job.name(), absl::StrCat(" (", JobState_Name(job.state()), ")"));
-    request.mutable_page()->set_after(page->next());
+    request.mutable_page()->set_after(page.next());
   } while (!request.page().after().empty());
   context.err << deleted << (deleted == 1 ? " job" : " jobs")
               << " deleted, with their parameters\n";

@@ -185,45 +185,40 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
 
 // Starts the cluster, waits until all daemons have registered (says which are missing), prints
 // address=... on out, and then, unless `detach`, keeps it running until Ctrl-C.
-int RunLocalUp(const LocalUpOptions& options, Context& context) {
-  const auto directory = Directory(options.state_directory, context);
-  if (!directory.ok()) return Fail(directory.status(), context);
+absl::StatusOr<int> RunLocalUp(const LocalUpOptions& options, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const local::StateDirectory directory,
+                            Directory(options.state_directory, context));
   const auto binaries = local::FindBinaries(options.binary_directory, context.executable_directory);
-  if (!binaries.ok()) {
-    Fail(binaries.status(), context);
-    return kExitError;  // kExitNotFound is for jobs, workers and shards
-  }
-  absl::Status status = directory->Create();
-  if (!status.ok()) return Fail(status, context), kExitError;
-  const auto holder = local::LockHolder(directory->LockPath());
-  if (holder.ok() && *holder != 0)
-    return Fail(RunsAlready(*directory, *holder, options.state_directory), context);
+  STARLING_RETURN_IF_ERROR(Local(binaries.status()));
+  STARLING_RETURN_IF_ERROR(Local(directory.Create()));
+  const auto holder = local::LockHolder(directory.LockPath());
+  if (holder.ok() && *holder != 0) return RunsAlready(directory, *holder, options.state_directory);
 
   if (!options.detach) {
     StreamAnnouncer announcer(context);
-    return RunSupervisor(options, *directory, *binaries, context, announcer);
+    return RunSupervisor(options, directory, *binaries, context, announcer);
   }
   const auto code = local::RunDetached(
-      directory->LogPath("supervisor"), context.out, context.err, [&](local::Announcer& announcer) {
-        RunSupervisor(options, *directory, *binaries, context, announcer);
+      directory.LogPath("supervisor"), context.out, context.err, [&](local::Announcer& announcer) {
+        RunSupervisor(options, directory, *binaries, context, announcer);
       });
-  if (!code.ok()) return Fail(code.status(), context), kExitError;
+  STARLING_RETURN_IF_ERROR(Local(code.status()));
   return *code;
 }
 
 // Stops it. kExitOk even if none runs.
-int RunLocalDown(const std::string& state_directory, Context& context) {
-  const auto directory = Directory(state_directory, context);
-  if (!directory.ok()) return Fail(directory.status(), context);
-  const auto holder = local::LockHolder(directory->LockPath());
+absl::StatusOr<int> RunLocalDown(const std::string& state_directory, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const local::StateDirectory directory,
+                            Directory(state_directory, context));
+  const auto holder = local::LockHolder(directory.LockPath());
   if (holder.ok() && *holder != 0) {
-    context.err << "stopping the local cluster in " << directory->root() << "\n";
-    SayWhatEnds(*directory, context);
+    context.err << "stopping the local cluster in " << directory.root() << "\n";
+    SayWhatEnds(directory, context);
   }
-  const auto stopped = local::StopLockHolder(directory->LockPath(), kDownPatience);
-  if (!stopped.ok()) return Fail(stopped.status(), context), kExitError;
+  const auto stopped = local::StopLockHolder(directory.LockPath(), kDownPatience);
+  STARLING_RETURN_IF_ERROR(Local(stopped.status()));
   context.err << (*stopped ? "stopped the local cluster in " : "no local cluster runs in ")
-              << directory->root() << "\n";
+              << directory.root() << "\n";
   return kExitOk;
 }
 

@@ -50,6 +50,10 @@ std::string YamlText(const Json& value) {
   return absl::StrCat(out.c_str(), "\n");
 }
 
+std::string FormatText(Format format, const Json& value) {
+  return format == Format::kJson ? JsonText(value) : YamlText(value);
+}
+
 std::string TableText(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {

@@ -13,8 +13,13 @@
 
 namespace starling::cli {
 
+enum class Format { kTable, kJson, kYaml };
+
 std::string JsonText(const nlohmann::ordered_json& value);  // indented, ends with a newline
 std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newline
+
+// As `format` says, which is not kTable.
+std::string FormatText(Format format, const nlohmann::ordered_json& value);
 
 // Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
 std::string TableText(const std::vector<std::vector<std::string>>& rows);

@@ -5,12 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
 #include "common/protocol/limits.h"
@@ -53,11 +52,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": more than ", limits::kJobFileBytesMax,
                                                    " bytes, or not readable; is this a job file?"));
   }
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be read"));
-  return text.str();
+  absl::StatusOr<std::string> text = ReadText(path);
+  if (!text.ok()) return absl::InvalidArgumentError(text.status().message());
+  return text;
 }
 
 absl::StatusOr<uint64_t> Digest(const safetensors::Reader& file,
@@ -96,15 +93,14 @@ absl::Status Describe(InitFile* init) {
 absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
                                     const std::vector<std::string>& overrides,
                                     const Environment& environment) {
-  const auto text = ReadFile(file);
-  if (!text.ok()) return text.status();
+  STARLING_ASSIGN_OR_RETURN(const std::string text, ReadFile(file));
   config::JobFileOptions parse;
   // For "-", the working directory.
   parse.directory = std::filesystem::absolute(file).parent_path().string();
   parse.environment = environment;
   parse.matching_files = MatchingFiles;
   parse.overrides = overrides;
-  auto spec = config::ParseJobFile(*text, parse);
+  auto spec = config::ParseJobFile(text, parse);
   if (spec.ok()) return spec;
   return absl::Status(spec.status().code(), absl::StrCat(file, ": ", spec.status().message()));
 }

@@ -62,7 +62,7 @@ class Tracer {
   Tracer(const TraceOptions& options, Client& client, Context& context)
       : options_(options), client_(client), context_(context), daemons_(context.daemons()) {}
 
-  absl::Status Run() {
+  absl::StatusOr<int> Run() {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client_.GetJob(options_.name));
     STARLING_RETURN_IF_ERROR(CheckRuns(job.status()));
     const bool in_place = IsSpecialFile(options_.file);
@@ -82,7 +82,7 @@ class Tracer {
       return status;
     }
     Summarize();
-    return absl::OkStatus();
+    return kExitOk;
   }
 
  private:
@@ -290,18 +290,15 @@ class Tracer {
   bool ended_ = false;
 };
 
-int RunTrace(const TraceOptions& options, Client& client, Context& context) {
-  const absl::Status status = Tracer(options, client, context).Run();
-  return status.ok() ? kExitOk : Fail(status, context);
-}
-
 }  // namespace
 
 void AddTrace(CommandLine& line) {
   const auto options = std::make_shared<TraceOptions>();
-  CLI::App* trace = line.ClientVerb(
-      "trace", "record what a running job's processes do, for ui.perfetto.dev",
-      [options](Client& client, Context& context) { return RunTrace(*options, client, context); });
+  CLI::App* trace =
+      line.ClientVerb("trace", "record what a running job's processes do, for ui.perfetto.dev",
+                      [options](Client& client, Context& context) {
+                        return Tracer(*options, client, context).Run();
+                      });
   AddName(trace, "the job", &options->name);
   trace->add_option("--steps", options->steps, "of the job, from now on")
       ->check(CLI::Range(1, 1'000'000))

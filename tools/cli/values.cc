@@ -30,32 +30,27 @@ namespace {
 
 // ---- export -----------------------------------------------------------------------------------
 
-// Avoids the exit codes of a job or coordinator that is not found.
-absl::Status OfFile(const absl::Status& status) {
-  return status.ok() ? status : absl::InternalError(status.message());
-}
-
 // Writes the parameters, with statistics: those at the job's end or, while it runs, those of the
 // newest evaluated epoch.
-int RunExport(const std::string& name, const std::string& file, Client& client, Context& context) {
+absl::StatusOr<int> RunExport(const std::string& name, const std::string& file, Client& client,
+                              Context& context) {
   std::string words;
   const auto write = [&](const JobReply& job, const ReadPoint& point, const Layout& layout,
                          const auto& read) -> absl::Status {
     auto writer = safetensors::Writer::Create(file, ModelTensors(job.spec().model(), layout),
                                               ModelMetadata(job, point));
-    if (!writer.ok()) return OfFile(writer.status());
+    if (!writer.ok()) return Local(writer.status());
     STARLING_RETURN_IF_ERROR(read([&](const Slice&, absl::Span<const float> values) {
-      return OfFile(writer->AppendFloats(values));
+      return Local(writer->AppendFloats(values));
     }));
     words = absl::StrCat("wrote ", CountText(job.status().parameters()), " parameters of ", name,
                          " to ", file, PointText(point));
-    return OfFile(writer->Finish());
+    return Local(writer->Finish());
   };
   const absl::Status status = ReadJobValues(name, client, context, write);
   if (!status.ok()) {
-    return Fail(absl::Status(status.code(), absl::StrCat("cannot export ", name, ": ",
-                                                         std::string(status.message()))),
-                context);
+    return absl::Status(status.code(),
+                        absl::StrCat("cannot export ", name, ": ", status.message()));
   }
   context.err << words << "\n";
   return kExitOk;
@@ -161,13 +156,12 @@ absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const CommandL
   return Floats(shape, *outputs);
 }
 
-int RunPredict(const PredictOptions& options, const CommandLine& line, Context& context) {
-  const auto array = Predict(options, line, context);
-  if (!array.ok()) return Fail(array.status(), context);
-  const absl::Status status = npy::WriteFile(options.output, *array);
-  if (!status.ok()) return Fail(absl::InternalError(status.message()), context);
-  context.err << "wrote " << CountText(static_cast<uint64_t>(array->shape[0])) << " predictions, "
-              << npy::DTypeWords(array->dtype) << " " << DimsToString(array->shape) << ", to "
+absl::StatusOr<int> RunPredict(const PredictOptions& options, const CommandLine& line,
+                               Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const npy::Array array, Predict(options, line, context));
+  STARLING_RETURN_IF_ERROR(Local(npy::WriteFile(options.output, array)));
+  context.err << "wrote " << CountText(static_cast<uint64_t>(array.shape[0])) << " predictions, "
+              << npy::DTypeWords(array.dtype) << " " << DimsToString(array.shape) << ", to "
               << options.output << "\n";
   return kExitOk;
 }
@@ -239,8 +233,11 @@ class Printer {
   bool first_ = true;
 };
 
-absl::Status GenerateTo(const GenerateVerbOptions& options, const CommandLine& line,
-                        Context& context) {
+absl::StatusOr<int> RunGenerate(const GenerateVerbOptions& options, const CommandLine& line,
+                                Context& context) {
+  if (options.prompt.empty() == options.tokens.empty()) {
+    return absl::InvalidArgumentError("expected one of --prompt and --tokens");
+  }
   STARLING_ASSIGN_OR_RETURN(const SavedModel model, UseModel(options.choice, {}, line, context));
   STARLING_ASSIGN_OR_RETURN(const auto device, CreateCpuDevice());
   STARLING_ASSIGN_OR_RETURN(
@@ -271,15 +268,7 @@ absl::Status GenerateTo(const GenerateVerbOptions& options, const CommandLine& l
   };
   STARLING_RETURN_IF_ERROR(Generate(language, prompt, generate, emit));
   context.out << "\n" << std::flush;
-  return absl::OkStatus();
-}
-
-int RunGenerate(const GenerateVerbOptions& options, const CommandLine& line, Context& context) {
-  if (options.prompt.empty() == options.tokens.empty()) {
-    return Fail(absl::InvalidArgumentError("expected one of --prompt and --tokens"), context);
-  }
-  const absl::Status status = GenerateTo(options, line, context);
-  return status.ok() ? kExitOk : Fail(status, context);
+  return kExitOk;
 }
 
 }  // namespace

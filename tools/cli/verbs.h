@@ -1,6 +1,6 @@
 // The client's verbs, by topic: each function adds those of one file to the command line, in the
-// order of the help text. A verb returns the process's exit code (exit_code.h), and writes data to
-// context.out and everything else to context.err.
+// order of the help text. A verb returns the process's exit code (exit_code.h) or an error, and
+// writes data to context.out and everything else to context.err.
 #ifndef STARLING_TOOLS_CLI_VERBS_H_
 #define STARLING_TOOLS_CLI_VERBS_H_
 

@@ -69,7 +69,8 @@ int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
 
 }  // namespace
 
-int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context) {
+absl::StatusOr<int> WatchJob(const std::string& name, absl::Time deadline, Client& client,
+                             Context& context) {
   ProgressWriter progress(context);
   absl::Time reached = context.now();
   std::set<uint32_t> shown;  // epochs
@@ -97,7 +98,7 @@ int WatchJob(const std::string& name, absl::Time deadline, Client& client, Conte
       progress.Progress("the coordinator does not answer; trying again for 30 s");
     } else {
       progress.Clear();
-      return Fail(reply.status(), context);
+      return reply.status();
     }
     if (now >= deadline) {
       progress.Line(absl::StrCat("starling: ", name,

@@ -15,7 +15,8 @@ namespace starling::cli {
 // (its exit code; test_accuracy=... on out if it succeeded and evaluated), at `deadline`
 // (kExitTimeout), on Ctrl-C (kExitOk; the job continues, and it says how to follow it again), or
 // when the coordinator was unreachable for 30 s (kExitUnreachable).
-int WatchJob(const std::string& name, absl::Time deadline, Client& client, Context& context);
+absl::StatusOr<int> WatchJob(const std::string& name, absl::Time deadline, Client& client,
+                             Context& context);
 
 }  // namespace starling::cli
 
