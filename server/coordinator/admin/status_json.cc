@@ -1,8 +1,10 @@
 #include "server/coordinator/admin/status_json.h"
 
-#include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
+#include "common/base/message_json.h"
 #include "common/version/version.h"
 
 namespace starling::coordinator {
@@ -14,60 +16,41 @@ std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// These of the message's fields, under their own names; null for one that is not set.
+Json Picked(const google::protobuf::Message& message, const std::vector<std::string>& fields) {
+  const Json all = ToJson(message);
+  Json json;
+  for (const std::string& field : fields) {
+    json[field] = all.value(message.GetDescriptor()->FindFieldByName(field)->json_name(), Json());
+  }
+  return json;
+}
+
 Json EpochJson(const EpochResult& epoch) {
-  Json json = {
-      {"epoch", epoch.epoch()}, {"train_loss", epoch.train_loss()}, {"seconds", epoch.seconds()}};
-  json["test_loss"] = epoch.evaluated() ? Json(epoch.test_loss()) : Json();
-  json["test_accuracy"] = epoch.has_test_accuracy() ? Json(epoch.test_accuracy()) : Json();
+  Json json = Picked(epoch, {"epoch", "train_loss", "seconds", "test_loss", "test_accuracy"});
+  if (!epoch.evaluated()) json["test_loss"] = Json();
   return json;
 }
 
 Json JobJson(const JobStatus& job) {
-  const bool bounded = job.staleness_bound() != std::numeric_limits<uint64_t>::max();
-  Json json = {
-      {"name", job.name()},
-      {"state", JobState_Name(job.state())},
-      {"reason", job.reason()},
-      {"policy", job.policy()},
-      {"step", job.step()},
-      {"steps", job.steps()},
-      {"epoch", job.epoch()},
-      {"epochs", job.epochs()},
-      {"train_loss", job.train_loss()},
-      {"samples_per_second", job.samples_per_second()},
-      {"hidden_share", job.hidden_share()},
-      {"staleness", job.staleness()},
-      {"staleness_max", job.staleness_max()},
-      {"staleness_bound", bounded ? Json(job.staleness_bound()) : Json()},
-      {"workers", job.workers()},
-      {"parameters", job.parameters()},
-      {"running_seconds", job.running_seconds()},
-      {"submitted", job.submitted()},
-      {"epochs_done", Json::array()},
-  };
+  Json json =
+      Picked(job, {"name", "state", "reason", "policy", "step", "steps", "epoch", "epochs",
+                   "train_loss", "samples_per_second", "hidden_share", "staleness", "staleness_max",
+                   "staleness_bound", "workers", "parameters", "running_seconds", "submitted"});
+  json["epochs_done"] = Json::array();
   for (const EpochResult& epoch : job.epochs_done())
     json["epochs_done"].push_back(EpochJson(epoch));
   return json;
 }
 
 Json WorkerJson(const WorkerStatus& worker) {
-  return {{"name", worker.name()},
-          {"state", worker.state()},
-          {"job", worker.job()},
-          {"address", worker.address()},
-          {"clock", worker.clock()},
-          {"version", worker.version()},
-          {"seconds_since_report", worker.seconds_since_report()}};
+  return Picked(worker,
+                {"name", "state", "job", "address", "clock", "version", "seconds_since_report"});
 }
 
 Json ShardJson(const ShardStatus& shard) {
-  return {{"name", shard.name()},
-          {"state", shard.state()},
-          {"address", shard.address()},
-          {"partitions", shard.partitions()},
-          {"value_bytes", shard.value_bytes()},
-          {"version", shard.version()},
-          {"seconds_since_report", shard.seconds_since_report()}};
+  return Picked(shard, {"name", "state", "address", "partitions", "value_bytes", "version",
+                        "seconds_since_report"});
 }
 
 // Counts everything, including what is not listed.
@@ -98,19 +81,17 @@ std::string StatusJson(const ClusterView& view) {
 }
 
 std::string CurvesJson(const CurvesReply& curves) {
+  const std::vector<std::string> columns = {
+      "step",          "seconds",      "train_loss",   "samples_per_second",
+      "staleness_max", "hidden_share", "learning_rate"};
   Json json = {{"job", curves.status().name()}};
-  for (const char* column : {"step", "seconds", "train_loss", "samples_per_second", "staleness_max",
-                             "hidden_share", "learning_rate", "test_step", "test_loss"}) {
-    json[column] = Json::array();
-  }
+  for (const std::string& column : columns) json[column] = Json::array();
+  for (const char* column : {"test_step", "test_loss"}) json[column] = Json::array();
   for (const CurvePoint& point : curves.points()) {
-    json["step"].push_back(point.step());
-    json["seconds"].push_back(point.seconds());
-    json["train_loss"].push_back(point.has_train_loss() ? Json(point.train_loss()) : Json());
-    json["samples_per_second"].push_back(point.samples_per_second());
-    json["staleness_max"].push_back(point.staleness_max());
-    json["hidden_share"].push_back(point.hidden_share());
-    json["learning_rate"].push_back(point.learning_rate());
+    const Json picked = Picked(point, columns);
+    for (const auto& [column, value] : picked.items()) {
+      json[column].push_back(value);
+    }
   }
   for (const EpochResult& epoch : curves.status().epochs_done()) {
     if (!epoch.evaluated()) continue;
