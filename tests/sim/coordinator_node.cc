@@ -184,7 +184,11 @@ void CoordinatorNode::Serve(const MakeEvent& event, uint64_t generation_seen, An
 
 void CoordinatorNode::ServeSubmit(const SubmitRequest& request, Answer answer) {
   if (instance_ == nullptr || instance_->host == nullptr) return;
-  instance_->host->Submit(request, CountedAnswer(instance_, std::move(answer)));
+  instance_->host->Call(
+      [request](coordinator::CallId call) {
+        return coordinator::event::Submit{call, request};
+      },
+      CountedAnswer(instance_, std::move(answer)));
 }
 
 }  // namespace starling::sim

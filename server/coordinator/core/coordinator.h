@@ -39,62 +39,34 @@ using CallId = Id<struct CallIdTag, uint64_t>;
 
 namespace event {
 
+template <typename Request>
+struct Call {
+  CallId call;
+  Request request = {};
+};
+
 // `tensorboard`: whether the spec's folder for event files can be written; OK where nobody looked
 // (AsksForFolder).
-struct Submit {
-  CallId call;
-  SubmitRequest request;
+struct Submit : Call<SubmitRequest> {
   absl::Status tensorboard = absl::OkStatus();
 };
-struct GetJob {
-  CallId call;
-  JobRequest request;
-};
-struct ListJobs {
-  CallId call;
-  ListJobsRequest request = {};
-};
-struct ListWorkers {
-  CallId call;
-  ListWorkersRequest request = {};
-};
-struct ListShards {
-  CallId call;
-  ListShardsRequest request = {};
-};
+struct GetJob : Call<JobRequest> {};
+struct ListJobs : Call<ListJobsRequest> {};
+struct ListWorkers : Call<ListWorkersRequest> {};
+struct ListShards : Call<ListShardsRequest> {};
 struct Overview {
   CallId call;
 };
-struct CancelJob {
-  CallId call;
-  JobRequest request;
-};
-struct DeleteJob {
-  CallId call;
-  JobRequest request;
-};
-struct SetPolicy {
-  CallId call;
-  SetPolicyRequest request;
-};
+struct CancelJob : Call<JobRequest> {};
+struct DeleteJob : Call<JobRequest> {};
+struct SetPolicy : Call<SetPolicyRequest> {};
 // `brief`: of a job's epochs only evaluated ones, evenly, limits::kCurvePointsMax of them at most.
-struct Curves {
-  CallId call;
-  CurvesRequest request;
+struct Curves : Call<CurvesRequest> {
   bool brief = false;
 };
-struct Logs {
-  CallId call;
-  LogsRequest request;
-};
-struct Explain {
-  CallId call;
-  ExplainRequest request;
-};
-struct Register {
-  CallId call;
-  RegisterRequest request;
-};
+struct Logs : Call<LogsRequest> {};
+struct Explain : Call<ExplainRequest> {};
+struct Register : Call<RegisterRequest> {};
 // `caller`: the name that the connection's identity carries; empty where there is none (the
 // simulator).
 struct WorkerReport {

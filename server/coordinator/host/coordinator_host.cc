@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 
 namespace starling::coordinator {
@@ -17,12 +18,11 @@ constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
 
 absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
     const CoordinatorOptions& options, Parts parts) {
-  absl::StatusOr<StoreSnapshot> snapshot = parts.store->Load();
-  if (!snapshot.ok()) return snapshot.status();
-  absl::StatusOr<std::unique_ptr<Coordinator>> core = Coordinator::Create(options, *snapshot);
-  if (!core.ok()) return core.status();
+  STARLING_ASSIGN_OR_RETURN(const StoreSnapshot snapshot, parts.store->Load());
+  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> core,
+                            Coordinator::Create(options, snapshot));
   std::unique_ptr<CoordinatorHost> host(
-      new CoordinatorHost(options, *std::move(core), std::move(parts)));
+      new CoordinatorHost(options, std::move(core), std::move(parts)));
   // Nothing is posted to the loop yet: this thread still owns the core.
   Actions actions;
   host->core_->Start(host->loop_->Now(), host->wall_(), actions);
@@ -51,20 +51,10 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
   const bool posted = loop_->Post([this, call, make_event = std::move(make_event), shared] {
     if (!closed_.ok()) return (*shared)(closed_);
     waiting_.emplace(call, std::move(*shared));
-    Step(make_event(call));
-  });
-  if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
-  return call;
-}
-
-CallId CoordinatorHost::Submit(const SubmitRequest& request, Done done) {
-  const CallId call(next_call_.fetch_add(1));
-  auto shared = std::make_shared<Done>(std::move(done));
-  const bool posted = loop_->Post([this, call, request, shared] {
-    if (!closed_.ok()) return (*shared)(closed_);
-    waiting_.emplace(call, std::move(*shared));
-    if (!core_->AsksForFolder(request)) return Step(event::Submit{call, request});
-    AskForFolder(call, request);
+    const Event event = make_event(call);
+    const auto* const submit = std::get_if<event::Submit>(&event);
+    if (submit == nullptr || !core_->AsksForFolder(submit->request)) return Step(event);
+    AskForFolder(call, submit->request);
   });
   if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
   return call;

@@ -41,11 +41,10 @@ class CoordinatorHost {
                                                                 Parts parts);
   ~CoordinatorHost();  // Stop()
 
-  // Thread-safe. The returned id is for Gone.
+  // Thread-safe. The returned id is for Gone. If the core asks for a submission's folder for event
+  // files, first checks whether it can be written; kDeadlineExceeded if that is not known after
+  // 10 s.
   CallId Call(MakeEvent make_event, Done done);
-  // A submission. If the core asks for it, first checks whether the folder for event files can be
-  // written; kDeadlineExceeded if that is not known after 10 s.
-  CallId Submit(const SubmitRequest& request, Done done);
   // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
   void Gone(CallId call);
 

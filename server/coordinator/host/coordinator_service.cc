@@ -37,10 +37,6 @@ class CallReactor final : public grpc::ServerUnaryReactor {
     call_ = host->Call(std::move(make_event), Answer(reply)).value;
   }
 
-  CallReactor(CoordinatorHost* host, Reply* reply, const SubmitRequest& request) : host_(host) {
-    call_ = host->Submit(request, Answer(reply)).value;
-  }
-
   void OnCancel() override {
     if (host_ != nullptr) host_->Gone(CallId(call_));
   }
@@ -103,9 +99,7 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   }
 
   Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
-    const absl::Status allowed = CheckCaller(*context).status();
-    if (!allowed.ok()) return new CallReactor<SubmitReply>(allowed);
-    return new CallReactor<SubmitReply>(host_, reply, *request);
+    return Start<event::Submit>(CheckCaller(*context).status(), request, reply);
   }
 
   Reactor* GetJob(Context* context, const JobRequest* request, JobReply* reply) override {
