@@ -85,7 +85,7 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
   SpanRing spans;
   STARLING_ASSIGN_OR_RETURN(
       const std::shared_ptr<ExecutorJob> job,
-      ExecutorJob::Open(description, {.lanes = std::max(1, lanes)}, device.get(), &spans));
+      ExecutorJob::Open(nullptr, description, {.lanes = std::max(1, lanes)}, device.get(), &spans));
   const JobSpec& spec = description.spec();
   FirstValues first_values(spec.seed(), spec.model());
   for (const Slice& slice : job->layout().slices) {

@@ -42,7 +42,7 @@ struct ExecutorJobOptions {
 class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<ExecutorJob> {
  public:
   // Blocks for seconds. Errors as JobRunner::Open. `device` and `spans` outlive the job; `runner`
-  // outlives its use.
+  // outlives its use; null: Start is not called.
   static absl::StatusOr<std::shared_ptr<ExecutorJob>> Open(ExecutorRunner* runner,
                                                            const JobDescription& description,
                                                            const ExecutorJobOptions& options,
