@@ -27,7 +27,7 @@ concept PlainField =
     std::is_arithmetic_v<T> || std::is_enum_v<T> ||
     (std::is_trivially_copyable_v<T> && requires(T id) { requires sizeof(T) == sizeof(id.value); });
 
-// What has a number of items: that number as u32, and each.
+// Lists and maps: the number of items as u32, then each item.
 template <typename T>
 concept ListField = requires(T list, typename T::value_type item) {
   list.size();
@@ -125,7 +125,7 @@ class ByteReader {
   void Take(std::pair<First, Second>& field) {
     (*this)(field.first, field.second);
   }
-  // Of a list; of a map its key can be written.
+  // The type that an item is read into: a map's own has a constant key.
   template <typename T>
   struct Item {
     using Type = T;

@@ -126,12 +126,60 @@ TEST(Frame, ALossScaleComesWithPushesAndValuesAndIsInBounds) {
 }
 
 TEST(Frame, LayoutIsLittleEndianAndFixed) {
-  const Bytes bytes = Encoded(Sample());
+  FrameHeader header = Sample();
+  header.answer = Answer::kStaleView;
+  header.scalar = 0.5;
+  header.reporter = PartitionId(71);
+  header.held_us = 73;
+  const Bytes bytes = Encoded(header);
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
-  EXPECT_EQ(bytes[4], 1);       // version
-  EXPECT_EQ(bytes[16], 7);      // job
-  EXPECT_EQ(bytes[40], 128);    // first
-  EXPECT_EQ(bytes[136], 0xF0);  // digest, lowest byte
+  struct Place {
+    size_t at, size;
+    uint64_t value;
+  };
+  const Place places[] = {{4, 2, 1},
+                          {6, 1, 1},
+                          {7, 1, 1},
+                          {8, 1, 1},
+                          {9, 1, 11},
+                          {10, 2, 1},
+                          {12, 4, 3},
+                          {16, 8, 7},
+                          {24, 4, 11},
+                          {28, 1, 1},
+                          {29, 1, 24},
+                          {30, 2, 0},
+                          {32, 4, 5},
+                          {36, 4, 4},
+                          {40, 8, 128},
+                          {48, 4, 13},
+                          {52, 4, 23},
+                          {56, 8, 17},
+                          {64, 8, 19},
+                          {72, 4, 29},
+                          {76, 4, 37},
+                          {80, 8, 31},
+                          {88, 8, 41},
+                          {96, 8, uint64_t(-47)},
+                          {104, 8, 53},
+                          {112, 8, 59},
+                          {120, 4, 43},
+                          {124, 4, 61},
+                          {128, 4, 244},
+                          {132, 4, 67},
+                          {136, 8, 0x123456789ABCDEF0},
+                          {144, 8, 0x3FE0000000000000},
+                          {152, 4, 71},
+                          {156, 4, 73}};
+  size_t end = 4;
+  for (const Place& place : places) {
+    EXPECT_EQ(place.at, end);
+    end = place.at + place.size;
+    uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + place.at, place.size);
+    EXPECT_EQ(value, place.value) << "at " << place.at;
+  }
+  for (; end < 188; ++end) EXPECT_EQ(bytes[end], 0) << "at " << end;
 }
 
 TEST(Frame, NamesWhatIsWrong) {

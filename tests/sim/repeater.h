@@ -1,7 +1,8 @@
 // A second copy of a partition's state and values, fed with nothing but the first values, the
 // encoded records, and the bytes that they apply, as a backup's or a log reader's copy is. It must
 // be equal to the partition's: the log by its digest at every position; the state byte for byte at
-// every 10th and at the end; the slice of every update byte for byte at once, and all slices at the end.
+// every 10th and at the end; the slice of every update byte for byte at once, and all slices at the
+// end.
 #ifndef STARLING_TESTS_SIM_REPEATER_H_
 #define STARLING_TESTS_SIM_REPEATER_H_
 

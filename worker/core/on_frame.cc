@@ -119,10 +119,12 @@ void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
   Request& request = job.requests.at(id);
   const Answer answer = e.header.answer;
   const bool fenced = answer == Answer::kStaleIncarnation;
-  // A worker that leaves asks a shard without its run once: its unit gets no more values there, and
-  // does not count.
-  const bool without_us = fenced || answer == Answer::kStaleRun || answer == Answer::kNotHosted;
-  if (without_us && job.phase == JobPhase::kLeaving) return CloseJob();
+  // To a worker that leaves, a shard that has the run no more gives no more values: what it still
+  // computes would not count. Where the job goes on, a shard that does not host it may do so soon.
+  const bool ordered = orders_.has_run() && RunOf(orders_.run()) == job.run;
+  const bool over =
+      fenced || answer == Answer::kStaleRun || (answer == Answer::kNotHosted && !ordered);
+  if (over && job.phase == JobPhase::kLeaving) return CloseJob();
   if (fenced) return Rejoin(e.text);
   if (answer == Answer::kStaleClock) {
     if (!IsEvaluationPull(request)) return Resync();

@@ -43,7 +43,7 @@ void Session::Core::On(const event::RegisterFailed& e) {
 // This incarnation is fenced: nothing that it began can count any more. What the job's preparation
 // cost (open data, planned memory) is kept.
 void Session::Core::Rejoin(absl::string_view why) {
-  Do(action::Warn{absl::StrCat("registers anew: ", why)});
+  if (!draining_) Do(action::Warn{absl::StrCat("registers anew: ", why)});
   // What broke it may be over for the next one, which tries anew.
   if (job_.has_value() && job_->phase == JobPhase::kBroken) CloseJob();
   if (job_.has_value()) {

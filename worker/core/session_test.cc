@@ -522,9 +522,11 @@ TEST(Session, AShardWithoutTheRunEndsLeavingAtOnce) {
       }
       EXPECT_EQ(d.Count("close job"), 0u) << d.text();
       d.Answer(pull, FrameType::kError, answer, 0);
-      EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
-      EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
-      EXPECT_EQ(d.Count("warn"), 0u) << d.text();
+      // Where the job goes on, a shard that does not host it may do so soon.
+      const size_t over = drain && answer == Answer::kNotHosted ? 0 : 1;
+      EXPECT_EQ(d.Count("abandon unit 1"), over) << d.text();
+      EXPECT_EQ(d.Count("close job 7"), over) << d.text();
+      EXPECT_EQ(d.Count("warn"), 1 - over) << d.text();
     }
   }
 }

@@ -17,7 +17,7 @@ namespace starling {
 
 // A job is planned with the memory that is free then. So it is opened when the units of the jobs
 // before it have stopped, and when no other job is being opened; one that was closed meanwhile is
-// dropped first. While it waits it says every 10 s in the log for what. Used by the session's
+// dropped first. While it waits, it logs every 10 s what it waits for. Used by the session's
 // thread.
 class JobOpening {
  public:

@@ -71,8 +71,9 @@ void Coordinator::Core::SettleValues(Job& job) {
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
   job.state.mutable_values()->Assign(values.begin(), values.end());
   AddReported(job, *job.state.mutable_figures());
-  // A cancelled job's shards may have applied more than they had reported when it ended.
-  job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
+  // Its shards may have applied more than they had reported when it was cancelled.
+  if (job.state.state() == CANCELLED)
+    job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
   job.partitions = {};  // shards free all but the values, and report of it no more
   BeginOutput(job);
   SaveState(job);

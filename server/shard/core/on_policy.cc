@@ -1,8 +1,8 @@
 // The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all
 // before the step says so, and goes on under the policy before: the same work may have to be done
 // again for another partition, and needs these values as they are. When all have said so, the
-// policy is in force, and requests of the one before change nothing any more. One that came into
-// force unseen is followed all the same, ahead of the next.
+// policy is in force, and requests of the one before change nothing any more. The partition follows
+// every policy in turn, also one of which it first hears when it is in force.
 #include <algorithm>
 #include <utility>
 

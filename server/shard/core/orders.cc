@@ -42,6 +42,11 @@ absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                    " has replica ", twice->replica.value,
                                                    " twice: its coordinator is damaged"));
   }
+  if (job.has_policy() && !job.policy().in_force()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("policy ", job.policy().number(),
+                     " is ordered before it is in force: the coordinator is of another release"));
+  }
   orders.policy = ToPolicyAt(job.policy());
   if (job.has_next_policy()) orders.next_policy = ToPolicyAt(job.next_policy());
   orders.epoch = job.epoch();

@@ -1,5 +1,6 @@
-// The records of a partition that have not taken effect, each with its waiters. A record is ordered, then committed (the backup has it, or there is none), then
-// carried out, and takes effect when all before it have.
+// The records of a partition that have not taken effect, each with its waiters. A record is
+// ordered, then committed (the backup has it, or there is none), then carried out, and takes effect
+// when all before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 

@@ -28,7 +28,7 @@
 namespace starling {
 
 inline constexpr uint32_t kPartitionStateMagic = 0x504C5453;  // "STLP"
-inline constexpr uint16_t kPartitionStateVersion = 1;
+inline constexpr uint16_t kPartitionStateVersion = 2;
 
 inline constexpr size_t kLagsRemembered = 64;
 

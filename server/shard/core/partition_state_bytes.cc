@@ -1,6 +1,7 @@
 // A partition's state as bytes. Little-endian, fields one behind the other:
 //   magic u32, version u16, 0 u16, run (job u64, era u32), partition u32, slices u32,
 //   the parts in the order of PartitionState::Fields, XXH3-64 of all before as u64
+#include <algorithm>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
@@ -115,13 +116,25 @@ absl::Status PartitionState::Read(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-// What could not be worked with.
+// What no sequence of records leaves behind.
 absl::Status PartitionState::CheckParts() const {
   if (policy_.policy.kind < PolicyKind::kBsp || policy_.policy.kind > PolicyKind::kAsync)
     return Damaged("its policy is of no known kind");
   for (const auto& [id, replica] : clocks_.replicas()) {
+    if (id != replica.member.replica)
+      return Damaged(absl::StrCat("replica ", id.value, " has the name of another"));
     if (replica.clock < 0 || replica.clock > limits::kClockMax + 1)
       return Damaged(absl::StrCat("a replica has clock ", replica.clock));
+  }
+  if (lags_.size() > kLagsRemembered)
+    return Damaged(absl::StrCat("it has ", lags_.size(), " lags"));
+  for (const auto& [id, slice] : slices_) {
+    const SliceState& state = slice.state;
+    if (state.skipped > state.updates)
+      return Damaged(absl::StrCat("slice ", id.value, " skipped more than it counted"));
+    if (state.recent.size() > limits::kSliceUpdatesRemembered ||
+        !std::is_sorted(state.recent.begin(), state.recent.end()))
+      return Damaged(absl::StrCat("the last updates of slice ", id.value, " are out of order"));
   }
   if (cut_epochs_ > config_->Epochs())
     return Damaged(absl::StrCat("it has cut ", cut_epochs_, " epochs"));
