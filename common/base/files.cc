@@ -4,12 +4,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -57,11 +56,17 @@ absl::Status ReadWithin(int fd, uint64_t offset, absl::Span<uint8_t> out, const 
 }
 
 absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return SystemError("open", path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return file.bad() ? SystemError("read", path) : absl::StatusOr<std::string>(text.str());
+  const OwnedFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.open()) return SystemError("open", path);
+  std::string text;
+  std::array<char, 1 << 14> buffer;
+  for (;;) {
+    const ssize_t count = read(file.get(), buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return SystemError("read", path);
+    if (count == 0) return text;
+    text.append(buffer.data(), static_cast<size_t>(count));
+  }
 }
 
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {

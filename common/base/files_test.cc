@@ -58,6 +58,11 @@ TEST(Files, DevicesAndPipesAreSpecial) {
   EXPECT_FALSE(IsSpecialFile("/no/such/file"));
 }
 
+TEST(Files, AReadErrorIsReported) {
+  const absl::Status folder = ReadText(testing::TempDir()).status();
+  EXPECT_EQ(folder.message(), absl::StrCat("cannot read ", testing::TempDir(), ": Is a directory"));
+}
+
 TEST(Files, TextIsReplacedAtOnce) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/replaced");
   std::filesystem::create_directory(folder);
