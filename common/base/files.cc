@@ -5,15 +5,30 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace starling {
+namespace {
+
+// Creates a file of what the umask leaves of `mode`. -1: errno says why.
+int CreateBeside(const std::string& path, mode_t mode, std::string* name) {
+  static std::atomic<uint64_t> next{0};
+  for (;;) {
+    *name = absl::StrCat(path, ".", getpid(), ".", next++);
+    const int fd = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+}
+
+}  // namespace
 
 absl::Status SystemError(absl::string_view doing, absl::string_view path) {
   const int error = errno;
@@ -85,17 +100,23 @@ bool IsSpecialFile(const std::string& path) {
 }
 
 absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts) {
-  const bool in_place = IsSpecialFile(path);
-  std::string temporary = path + ".XXXXXX";
-  const OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-                              : mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file.open()) return SystemError("create", path);
+  std::error_code missing;
+  const std::string resolved = std::filesystem::canonical(path, missing).string();
+  const std::string target = missing ? path : resolved;
+  const bool in_place = IsSpecialFile(target);
+  struct stat old = {};
+  const bool replaces = stat(target.c_str(), &old) == 0;
+  const mode_t mode = replaces ? old.st_mode & 07777 : 0666;
+  std::string temporary;
+  const OwnedFd file(in_place ? open(target.c_str(), O_WRONLY | O_CLOEXEC)
+                              : CreateBeside(target, mode, &temporary));
+  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", target);
   absl::Status status;
-  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, path));
+  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, target));
   if (in_place) return status;
-  if (status.ok() && (fchmod(file.get(), 0644) != 0 || fsync(file.get()) != 0 ||
-                      rename(temporary.c_str(), path.c_str()) != 0)) {
-    status = SystemError("write", path);
+  if (status.ok() && ((replaces && fchmod(file.get(), mode) != 0) || fsync(file.get()) != 0 ||
+                      rename(temporary.c_str(), target.c_str()) != 0)) {
+    status = SystemError("write", target);
   }
   if (!status.ok()) unlink(temporary.c_str());
   return status;

@@ -44,7 +44,10 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
 bool IsSpecialFile(const std::string& path);
 
 // The file's content becomes `parts`, one behind the other, at once or not at all: they are synced
-// to a temporary file beside it, which is renamed. Mode 0644. SystemError.
+// to a temporary file beside it, which is renamed. Links are followed: what they lead to is
+// replaced; one that leads nowhere is replaced itself. A file that was there keeps its mode but not
+// its owner; a new one gets what the umask leaves of 0666. A special file is written in place, and
+// after an error has a part of the content. SystemError.
 absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts);
 
 }  // namespace starling

@@ -78,5 +78,40 @@ TEST(Files, TextIsReplacedAtOnce) {
   EXPECT_TRUE(ReplaceFile("/dev/null", {"x"}).ok()) << "written in place";
 }
 
+mode_t ModeOf(const std::string& path) {
+  struct stat info = {};
+  EXPECT_EQ(stat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+TEST(Files, AReplacedFileKeepsItsModeAndANewOneHonoursTheUmask) {
+  const std::string path = PathOf("mode");
+  std::filesystem::remove(path);
+  const mode_t old = umask(027);
+  const absl::Status created = ReplaceFile(path, {"one"});
+  umask(old);
+  ASSERT_TRUE(created.ok()) << created;
+  EXPECT_EQ(ModeOf(path), 0640u);
+  ASSERT_EQ(chmod(path.c_str(), 0604), 0);
+  ASSERT_TRUE(ReplaceFile(path, {"two"}).ok());
+  EXPECT_EQ(ModeOf(path), 0604u);
+}
+
+TEST(Files, ALinkStaysOne) {
+  const std::string path = PathOf("linked");
+  const std::string link = PathOf("link");
+  ASSERT_TRUE(ReplaceFile(path, {"one"}).ok());
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink("linked", link);
+  ASSERT_TRUE(ReplaceFile(link, {"two"}).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ReadText(path).value(), "two");
+}
+
+TEST(Files, AnErrorSaysThatItIsTheTemporaryFilesFolder) {
+  EXPECT_THAT(std::string(ReplaceFile("/no/such/file", {"x"}).message()),
+              HasSubstr("cannot create a file beside /no/such/file: No such file"));
+}
+
 }  // namespace
 }  // namespace starling
