@@ -57,7 +57,7 @@ struct Field {
   // All that a string may be; of an enum: its last values, in order.
   std::vector<std::string> words;
   std::string into;      // the protobuf field, if its name is not the key's
-  bool by_hand = false;  // has no protobuf field: code reads it
+  bool by_hand = false;  // code reads it: no protobuf field has its name and shape
 };
 
 // The keys of which a one-of must have exactly one.

@@ -221,7 +221,8 @@ TEST(PortFile, HoldsThePort) {
   int port = 0;
   in >> port;
   EXPECT_EQ(port, 40123);
-  EXPECT_FALSE(WritePortFile("/nonexistent/folder/port", 1).ok());
+  const absl::Status error = WritePortFile("/nonexistent/folder/port", 1);
+  EXPECT_EQ(error.message().find("port file: "), 0u) << error;
 }
 
 TEST(Logging, OneFormatOnStderr) {

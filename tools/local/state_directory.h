@@ -43,14 +43,15 @@ class StateDirectory {
   // Removes what earlier clusters left, except logs and outputs. Requires the lock.
   absl::Status Clear() const;
 
-  // kNotFound: no cluster runs here.
+  // kNotFound: no cluster runs here. ReadSmallFile's other errors.
   absl::StatusOr<std::string> ReadAddress() const;
 
  private:
   std::string root_;
 };
 
-// The whole file without surrounding white space; kNotFound.
+// The whole file without surrounding white space. ReadText's errors (common/base/files.h), of which
+// kNotFound says that it does not exist.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
 
 // Atomic: writes a temporary file and renames it.
