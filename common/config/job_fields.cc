@@ -130,8 +130,11 @@ class Reader {
         !key.default_text.empty() && !set && (key.by_hand || !place.field->has_presence());
     if (!given && !by_default) return;
     const YAML::Node node = given ? section.node()[name] : YAML::Load(key.default_text);
-    const bool number = key.type == FieldType::kInteger || key.type == FieldType::kNumber;
-    if (number && !InRange(key, node.as<double>())) {
+    const bool integer = key.type == FieldType::kInteger;
+    const bool number = integer || key.type == FieldType::kNumber;
+    // An integer may be hexadecimal or octal, which as<double> does not know.
+    if (number &&
+        !InRange(key, integer ? static_cast<double>(node.as<int64_t>()) : node.as<double>())) {
       section.Fail(name, OutOfRange(key, node.Scalar()));
     } else if (!key.words.empty() && !absl::c_linear_search(key.words, node.Scalar())) {
       section.Fail(name, NotAWord(key, absl::StrCat("\"", node.Scalar(), "\"")));

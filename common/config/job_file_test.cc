@@ -314,6 +314,14 @@ TEST(JobFile, OverridesReplaceAndSwitchAlternatives) {
   EXPECT_EQ(spec->stop().steps(), 12u);
 }
 
+TEST(JobFile, IntegersMayBeHexadecimalOrOctal) {
+  const auto spec = Parse(Replaced("seed: 7", "seed: 0x2a"), {"batch.kernelThreads=0400"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->seed(), 42u);
+  EXPECT_EQ(spec->batch().kernel_threads(), 256u);
+  EXPECT_EQ(Parse(kGood, {"seed=0x10"})->seed(), 16u);
+}
+
 TEST(JobFile, OverridesAreAsStrictAsTheFile) {
   EXPECT_THAT(std::string(Parse(kGood, {"seed"}).status().message()), HasSubstr("KEY.KEY=VALUE"));
   EXPECT_THAT(std::string(Parse(kGood, {"sede=1"}).status().message()),
