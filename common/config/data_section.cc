@@ -85,16 +85,51 @@ Field DataSourceField(std::string key, std::string help, bool required) {
       required);
 }
 
-void ReadSize(const Section& source, DataSource* out) {
-  const Section web = source.Child("webdataset");
+void ReadSize(const Section& web, DataSource::WebDataset* out) {
   if (!web.Has("size")) return;
   const std::vector<int64_t> size = web.Integers("size", {1, kImageSideMax});
   if (size.size() != 2) {
     web.Fail("size", absl::StrCat("expected [height, width], got ", size.size(), " numbers"));
     return;
   }
-  out->mutable_webdataset()->set_height(static_cast<uint32_t>(size[0]));
-  out->mutable_webdataset()->set_width(static_cast<uint32_t>(size[1]));
+  out->set_height(static_cast<uint32_t>(size[0]));
+  out->set_width(static_cast<uint32_t>(size[1]));
+}
+
+// The checks below are CheckData's with the line of the error. Unlike a spec, a file may not give a
+// zero or an empty text for the default.
+
+// Source: Text or Tokens.
+template <typename Source>
+void CheckWindows(const Section& windows, const Source& source) {
+  if (source.begin() < source.end()) return;
+  windows.Fail("end", absl::StrCat("expected more than begin, which is ", source.begin(), ", got ",
+                                   source.end()));
+}
+
+void CheckCsv(const Section& csv, const DataSource::Csv& source) {
+  if (source.separator().size() != 1) {
+    csv.Fail("separator", absl::StrCat("expected one character, got \"", source.separator(), "\""));
+  }
+  if (source.part() != DataSource::Csv::PART_ALL && source.holdout_fraction() == 0) {
+    csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
+  }
+}
+
+void CheckNormalize(const Section& normalize, const Normalize& out) {
+  for (const double std : out.std()) {
+    if (std <= 0) normalize.Fail("std", absl::StrCat("expected numbers above 0, got ", std));
+  }
+  if (out.mean_size() == out.std_size() && out.mean_size() > 0) return;
+  normalize.Fail("std", absl::StrCat("expected as many numbers as mean, at least one; got ",
+                                     out.std_size(), " and ", out.mean_size()));
+}
+
+void ReadSource(const Section& source, DataSource* out) {
+  if (out->has_webdataset()) ReadSize(source.Child("webdataset"), out->mutable_webdataset());
+  if (out->has_csv()) CheckCsv(source.Child("csv"), out->csv());
+  if (out->has_text()) CheckWindows(source.Child("text"), out->text());
+  if (out->has_tokens()) CheckWindows(source.Child("tokens"), out->tokens());
 }
 
 }  // namespace
@@ -125,8 +160,9 @@ Field DataField() {
 }
 
 void ReadData(const Section& data, JobSpec* out) {
-  ReadSize(data.Child("train"), out->mutable_train());
-  if (data.Has("test")) ReadSize(data.Child("test"), out->mutable_test());
+  ReadSource(data.Child("train"), out->mutable_train());
+  if (data.Has("test")) ReadSource(data.Child("test"), out->mutable_test());
+  if (out->has_normalize()) CheckNormalize(data.Child("normalize"), out->normalize());
   if (!data.Has("loading")) return;
   const Section loading = data.Child("loading");
   const int64_t mib =

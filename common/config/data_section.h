@@ -14,7 +14,8 @@ Field DataField();
 
 inline constexpr uint32_t kImageSideMax = 8192;
 
-// Reads what the table leaves: webdataset.size and loading.readAheadMiB.
+// Reads what the table leaves: webdataset.size and loading.readAheadMiB. Checks how keys that the
+// table has read go together.
 void ReadData(const Section& data, JobSpec* out);
 
 // kInvalidArgument: a source or normalization that no file can have.
