@@ -125,7 +125,6 @@ class Reader {
     // A key of a map inside may have set it already.
     const bool set = place.field != nullptr && !place.field->is_repeated() &&
                      place.message->GetReflection()->HasField(*place.message, place.field);
-    if (given && set) return section.Fail(name, "given twice: here and in a map beside it");
     const bool by_default =
         !key.default_text.empty() && !set && (key.by_hand || !place.field->has_presence());
     if (!given && !by_default) return;

@@ -137,6 +137,18 @@ TEST(JobFile, ReadsEveryOptimizer) {
   EXPECT_DOUBLE_EQ(lamb.weight_decay(), 0.01);
 }
 
+TEST(JobFile, AnAlternativeMayHaveAKeyOfItsName) {
+  EXPECT_DOUBLE_EQ(
+      ParsedOptimizer("{momentum: {learningRate: 1, momentum: 0.5}}").momentum().momentum(), 0.5);
+}
+
+TEST(JobFile, AConstantRateWarmsUpByTheKeyBesideIt) {
+  const Schedule rate =
+      ParsedOptimizer("{sgd: {learningRate: {constant: 0.1, warmupSteps: 30}}}").learning_rate();
+  EXPECT_DOUBLE_EQ(rate.constant(), 0.1);
+  EXPECT_EQ(rate.warmup_steps(), 30);
+}
+
 TEST(JobFile, ReadsGroups) {
   const Optimizer optimizer = ParsedOptimizer(R"({lamb: {learningRate: 0.1}, groups: [
     {match: ["*.bias", "h?.ln*"], weightDecay: 0, trustRatio: false}, {vectors: true, rateScale: 2}]})");
@@ -410,7 +422,14 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("peak: 0.001", "peak: .nan", "finite"),
         std::make_tuple("floor: 0.0001", "floor: 0.1", "floor is above peak"),
         std::make_tuple("warmupSteps: 20}", "warmupSteps: 20}, warmupSteps: 30",
-                        "learningRate.warmupSteps: given twice"),
+                        "learningRate.warmupSteps: belongs inside cosine"),
+        std::make_tuple("warmupSteps: 20}", "warmupSteps: 0}, warmupSteps: 30",
+                        "line 12: spec.optimizer.adamw.learningRate.warmupSteps: belongs inside "
+                        "cosine"),
+        std::make_tuple("warmupSteps: 20}", "}, warmupSteps: 30", "belongs inside cosine"),
+        std::make_tuple("cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}",
+                        "step: {initial: 1, everySteps: 5}, warmupSteps: 30",
+                        "belongs inside step"),
         std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: {}}",
                         "spec.optimizer.groups: expected list of maps"),
         std::make_tuple("weightDecay: 0.05}}", "weightDecay: 0.05}, groups: [5]}",

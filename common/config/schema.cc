@@ -67,6 +67,21 @@ std::vector<std::string> Keys(const Field& field) {
 
 absl::Status CheckField(const YAML::Node& node, const Field& field, const std::string& path);
 
+// A key beside the alternatives is for those that have none of its name.
+absl::Status CheckBeside(const YAML::Node& node, const Field& field, const std::string& path,
+                         const std::set<std::string>& seen) {
+  for (const Field& alternative : field.children) {
+    if (alternative.beside || seen.count(alternative.key) == 0) continue;
+    for (const std::string& own : Keys(alternative)) {
+      // momentum has a key of its own name.
+      if (seen.count(own) == 0 || own == alternative.key) continue;
+      return absl::InvalidArgumentError(absl::StrCat(Where(node[own], absl::StrCat(path, ".", own)),
+                                                     ": belongs inside ", alternative.key));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOneOf(const YAML::Node& node, const Field& field, const std::string& path,
                         const std::set<std::string>& seen) {
   const std::vector<std::string> alternatives = Alternatives(field);
@@ -74,7 +89,7 @@ absl::Status CheckOneOf(const YAML::Node& node, const Field& field, const std::s
   for (const std::string& key : alternatives) {
     if (seen.count(key) > 0) given.push_back(key);
   }
-  if (given.size() == 1) return absl::OkStatus();
+  if (given.size() == 1) return CheckBeside(node, field, path, seen);
   return absl::InvalidArgumentError(absl::StrCat(
       Where(node, path), ": expected exactly one of ", absl::StrJoin(alternatives, ", "), ", got ",
       given.empty() ? "none" : absl::StrJoin(given, " and ")));
