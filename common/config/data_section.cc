@@ -20,8 +20,8 @@ Field ContextField() {
 }
 
 std::vector<Field> WindowFields() {
-  return {Integer("stride", {1, kInt32Max}, "",
-                  "tokens from one sample to the next; by default context"),
+  return {ZeroIsNone(Integer("stride", {1, kInt32Max}, "",
+                             "tokens from one sample to the next; by default context")),
           Number("begin", {0, 1}, "0", "share of the file where this part begins"),
           Number("end", {0, 1}, "1", "share of the file where it ends")};
 }
@@ -152,7 +152,8 @@ Field DataField() {
                                        Leaf("shape", T::kNumberList, "",
                                             "reshapes a sample: [1, 8, 8] for 64 columns"))),
           Group("loading", T::kMap, "how a worker reads ahead",
-                {Integer("threads", {1, kLoadingThreadsMax}, "1", "that decode and gather"),
+                {ZeroIsNone(
+                     Integer("threads", {1, kLoadingThreadsMax}, "1", "that decode and gather")),
                  ByHand(Integer("readAheadMiB", {1, 1 << 20}, "64",
                                 "of batches made and not yet taken"))}),
       },

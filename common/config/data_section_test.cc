@@ -268,6 +268,13 @@ TEST(DataSection, ASpecFromElsewhereIsChecked) {
   spec.mutable_loading()->set_threads(65);
   EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("data.loading.threads"));
   spec = *good;
+  spec.mutable_loading()->set_threads(0);  // the documented zeros
+  spec.mutable_loading()->set_read_ahead_bytes(1 << 20);
+  spec.mutable_evaluate()->set_every_epochs(0);
+  EXPECT_TRUE(ValidateSpec(spec).ok()) << ValidateSpec(spec);
+  spec.mutable_batch()->set_kernel_threads(0);  // not one of them
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("batch.kernelThreads"));
+  spec = *good;
   spec.clear_train();
   EXPECT_THAT(std::string(ValidateSpec(spec).message()),
               HasSubstr("data.train: expected exactly one of idx"));

@@ -50,6 +50,11 @@ inline Field Required(Field field) {
   return field;
 }
 
+inline Field ZeroIsNone(Field field) {
+  field.zero_is_none = true;
+  return field;
+}
+
 inline Field Into(std::string message_field, Field field) {
   field.into = std::move(message_field);
   return field;

@@ -228,9 +228,7 @@ absl::Status CheckValue(const Field& key, const std::string& path,
   }
   if (key.type != FieldType::kInteger && key.type != FieldType::kNumber) return absl::OkStatus();
   const double value = NumberIn(place);
-  const bool none =
-      value == 0 && !place.field->has_presence() && !key.required && key.default_text.empty();
-  if (none || InRange(key, value)) return absl::OkStatus();
+  if ((value == 0 && key.zero_is_none) || InRange(key, value)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", OutOfRange(key, absl::StrCat(value))));
 }
 

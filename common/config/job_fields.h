@@ -15,8 +15,8 @@ namespace starling::config {
 // are read by hand are only checked.
 void ReadFields(const Section& root, const JobFileOptions& options, JobSpec* out);
 
-// Whether a spec from any source has values that a job file may have. A field that is 0 counts as
-// not given where its key has no default. kInvalidArgument names the key.
+// Whether a spec from any source has values that a job file may have, or 0 where that stands for a
+// key that is not given. kInvalidArgument names the key.
 absl::Status CheckFields(const JobSpec& spec);
 
 }  // namespace starling::config

@@ -160,7 +160,8 @@ Field GuardField() {
       "guard", T::kMap, "tightens by itself when training goes wrong: async to ssp to bsp",
       {Integer("window", {4, kGuardWindowMax}, "16", "batches whose median loss is looked at"),
        Number("lossFactor", {1}, "2.5", "that median above so many times its best recent one"),
-       Integer("lag", {1}, "", "greatest lag: updates between pull and apply; not given: none"),
+       ZeroIsNone(Integer("lag", {1}, "",
+                          "greatest lag: updates between pull and apply; not given: none")),
        Integer("staleness", {0, limits::kStalenessMax}, "1", "of the ssp between async and bsp")}));
 }
 
@@ -215,17 +216,18 @@ Field SpecField() {
                       "auto (a GPU where a worker has one), cpu, or gpu (only workers that have "
                       "one)")}),
           Group("evaluate", T::kMap, "measure accuracy on data.test",
-                {Integer("everyEpochs", {1, limits::kEpochsMax}, "1",
-                         "and always after the last epoch")}),
+                {ZeroIsNone(Integer("everyEpochs", {1, limits::kEpochsMax}, "1",
+                                    "and always after the last epoch"))}),
           Leaf("output", T::kString, "",
                "safetensors file that the coordinator writes when the job succeeds, beneath its "
                "--output-root"),
           Leaf("tensorboard", T::kPath, "",
                "folder for TensorBoard's event files, written by the coordinator"),
-          Group("stop", T::kMap, "when the job is done: the first that comes",
-                {Integer("epochs", {1, limits::kEpochsMax}, "1", "passes over the data"),
-                 Integer("steps", {1}, "", "global batches; the last epoch is cut short"),
-                 Into("wall_time_seconds", Leaf("wallTime", T::kDuration, "", "running time"))}),
+          Group(
+              "stop", T::kMap, "when the job is done: the first that comes",
+              {Integer("epochs", {1, limits::kEpochsMax}, "1", "passes over the data"),
+               ZeroIsNone(Integer("steps", {1}, "", "global batches; the last epoch is cut short")),
+               Into("wall_time_seconds", Leaf("wallTime", T::kDuration, "", "running time"))}),
       },
       true);
 }

@@ -54,6 +54,8 @@ struct Field {
   // {constant: 0.1}).
   bool number_allowed = false;
   Range range;  // of an integer, a number or a list of integers
+  // In a spec, though not in a file, 0 is within the range: it stands for a key that is not given.
+  bool zero_is_none = false;
   // All that a string may be; of an enum: its last values, in order.
   std::vector<std::string> words;
   std::string into;      // the protobuf field, if its name is not the key's
