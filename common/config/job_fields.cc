@@ -81,9 +81,11 @@ std::string Quoted(const std::string& text) {
   return absl::StrCat("\"", absl::CEscape(text), "\"");
 }
 
-// The index of the enum's value that has the first word.
+// The index of the enum's value that has the first word. Only an unspecified value, 0, has none.
 int FirstWord(const Field& key, const EnumDescriptor* type) {
-  return type->value_count() - static_cast<int>(key.words.size());
+  const int first = type->value_count() - static_cast<int>(key.words.size());
+  STARLING_CHECK(first == 0 || (first == 1 && type->value(0)->number() == 0), key.key.c_str());
+  return first;
 }
 
 // ---- From a file ----
@@ -139,7 +141,9 @@ class Reader {
       section.Fail(name, NotAWord(key, absl::StrCat("\"", node.Scalar(), "\"")));
     } else if (!key.by_hand) {
       for (const std::string& text : Texts(section, name, key, node, *place.field)) {
-        TextFormat::Parser().ParseFieldValueFromString(text, place.field, place.message);
+        STARLING_CHECK(
+            TextFormat::Parser().ParseFieldValueFromString(text, place.field, place.message),
+            key.key.c_str());
       }
     }
   }
