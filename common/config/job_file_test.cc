@@ -420,6 +420,12 @@ INSTANTIATE_TEST_SUITE_P(
         std::make_tuple("mean: [8]", "mean: [8, 9]", "as many numbers as mean"),
         std::make_tuple("std: [6]", "std: [0]", "above 0"),
         std::make_tuple("peak: 0.001", "peak: .nan", "finite"),
+        std::make_tuple("{cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}", "fast",
+                        "expected a number or a map with exactly one of constant, step, cosine, "
+                        "got \"fast\""),
+        std::make_tuple("{cosine: {peak: 0.001, floor: 0.0001, warmupSteps: 20}}", "",
+                        "expected a number or a map with exactly one of constant, step, cosine, "
+                        "got nothing"),
         std::make_tuple("floor: 0.0001", "floor: 0.1", "floor is above peak"),
         std::make_tuple("warmupSteps: 20}", "warmupSteps: 20}, warmupSteps: 30",
                         "learningRate.warmupSteps: belongs inside cosine"),

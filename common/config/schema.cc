@@ -41,12 +41,19 @@ const char* KindName(const YAML::Node& node) {
   return "nothing";
 }
 
-absl::Status TypeError(const YAML::Node& node, const std::string& path, FieldType type) {
+std::string Expected(const Field& field) {
+  if (!field.number_allowed) return TypeName(field.type);
+  return absl::StrCat("a number or a map with exactly one of ",
+                      absl::StrJoin(Alternatives(field), ", "));
+}
+
+absl::Status TypeError(const YAML::Node& node, const std::string& path,
+                       const std::string& expected) {
   const std::string came =
       node.IsScalar() ? absl::StrCat("\"", node.Scalar(), "\"") : KindName(node);
   const bool variable = node.IsScalar() && node.Scalar().find('$') != std::string::npos;
   return absl::InvalidArgumentError(absl::StrCat(
-      Where(node, path), ": expected ", TypeName(type), ", got ", came,
+      Where(node, path), ": expected ", expected, ", got ", came,
       variable ? absl::StrCat("; $VAR is expanded in paths alone: write the value out, or give it "
                               "as --set ",
                               path, "=VALUE")
@@ -101,7 +108,7 @@ absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std
     if (!child.required || seen.count(child.key) > 0) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         Where(node, path), ": key \"", child.key, "\" is missing (", child.help, "): expected ",
-        TypeName(child.type), ", got nothing",
+        Expected(child), ", got nothing",
         field.key.empty() ? "" : absl::StrCat("; write ", field.key, ": {", child.key, ": ...}")));
   }
   return absl::OkStatus();
@@ -111,12 +118,12 @@ absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std
 absl::Status CheckNothing(const YAML::Node& key, const Field& field, const std::string& path) {
   if (field.type == FieldType::kMap) return CheckRequired(key, field, path, {});
   return absl::InvalidArgumentError(
-      absl::StrCat(Where(key, path), ": expected ", TypeName(field.type), ", got nothing"));
+      absl::StrCat(Where(key, path), ": expected ", Expected(field), ", got nothing"));
 }
 
 absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
   if (field.number_allowed && Converts<double>(node)) return absl::OkStatus();
-  if (!node.IsMap()) return TypeError(node, path, field.type);
+  if (!node.IsMap()) return TypeError(node, path, Expected(field));
   std::set<std::string> seen;
   for (const auto& entry : node) {
     const std::string key = entry.first.Scalar();
@@ -143,10 +150,10 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
 }
 
 absl::Status CheckMapList(const YAML::Node& node, const Field& field, const std::string& path) {
-  if (!node.IsSequence()) return TypeError(node, path, field.type);
+  if (!node.IsSequence()) return TypeError(node, path, Expected(field));
   for (size_t i = 0; i < node.size(); ++i) {
     const std::string item_path = absl::StrCat(path, "[", i, "]");
-    if (!node[i].IsMap()) return TypeError(node[i], item_path, FieldType::kMap);
+    if (!node[i].IsMap()) return TypeError(node[i], item_path, TypeName(FieldType::kMap));
     STARLING_RETURN_IF_ERROR(CheckMap(node[i], field, item_path));
   }
   return absl::OkStatus();
@@ -178,7 +185,7 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
       break;
     case FieldType::kLayers: good = node.IsSequence(); break;
   }
-  return good ? absl::OkStatus() : TypeError(node, path, field.type);
+  return good ? absl::OkStatus() : TypeError(node, path, Expected(field));
 }
 
 // `indent` starts the first child's line; the other lines get spaces instead.
