@@ -224,6 +224,8 @@ INSTANTIATE_TEST_SUITE_P(
                         "expected [height, width], got 1 numbers"),
         std::make_tuple("{train: {webdataset: {shards: [a], size: [8, 9000]}}}",
                         "whole numbers from 1 to 8192"),
+        std::make_tuple("{train: {webdataset: {shards: [a], size: [8, 16777217]}}}",
+                        "got 16777217"),
         std::make_tuple("{train: {webdataset: {shards: [a], fit: stretch}}}",
                         "expected exact, crop or resize"),
         std::make_tuple("{train: {webdataset: {shards: [a], gray: 7}}}", "expected true or false"),
@@ -254,6 +256,9 @@ TEST(DataSection, ASpecFromElsewhereIsChecked) {
   spec.mutable_train()->mutable_tokens()->set_context(0);
   EXPECT_THAT(std::string(ValidateSpec(spec).message()),
               HasSubstr("context: expected a whole number from 1"));
+  spec.mutable_train()->mutable_tokens()->set_context(16777217);
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()),
+              HasSubstr("context: expected a whole number from 1 to 16777216, got 16777217"));
   spec = *good;
   spec.mutable_train()->mutable_tokens()->set_vocabulary(0);
   EXPECT_THAT(std::string(ValidateSpec(spec).message()),

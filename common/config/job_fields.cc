@@ -188,13 +188,6 @@ class Reader {
 
 // ---- From anywhere ----
 
-double NumberIn(const Place<const Message>& place) {
-  std::string text;
-  TextFormat::PrintFieldValueToString(*place.message, place.field, -1, &text);
-  double value = 0;
-  return absl::SimpleAtod(text, &value) ? value : std::nan("");
-}
-
 absl::Status CheckPaths(const Field& key, const std::string& path,
                         const Place<const Message>& place) {
   const auto* const reflection = place.message->GetReflection();
@@ -231,9 +224,12 @@ absl::Status CheckValue(const Field& key, const std::string& path,
         absl::StrCat(path, ": ", NotAWord(key, absl::StrCat("number ", number))));
   }
   if (key.type != FieldType::kInteger && key.type != FieldType::kNumber) return absl::OkStatus();
-  const double value = NumberIn(place);
+  std::string text;
+  TextFormat::PrintFieldValueToString(*place.message, place.field, -1, &text);
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value)) value = std::nan("");
   if ((value == 0 && key.zero_is_none) || InRange(key, value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": ", OutOfRange(key, absl::StrCat(value))));
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", OutOfRange(key, text)));
 }
 
 absl::Status CheckChildren(const Field& group, const std::string& path,

@@ -47,10 +47,13 @@ std::vector<double> Section::Numbers(const std::string& key) const {
 
 std::vector<int64_t> Section::Integers(const std::string& key, Range range) const {
   std::vector<int64_t> values;
-  for (const double value : Numbers(key)) {
+  const std::vector<double> numbers = Numbers(key);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const double value = numbers[i];
     if (value != std::floor(value) || value < range.least || value > range.most) {
-      Fail(key, absl::StrCat("expected whole numbers from ", static_cast<int64_t>(range.least),
-                             " to ", static_cast<int64_t>(range.most), ", got ", value));
+      Fail(key,
+           absl::StrCat("expected whole numbers from ", static_cast<int64_t>(range.least), " to ",
+                        static_cast<int64_t>(range.most), ", got ", node_[key][i].Scalar()));
       return {};
     }
     values.push_back(static_cast<int64_t>(value));
