@@ -79,7 +79,7 @@ std::string Absolute(const std::string& directory, const std::string& text) {
 }
 
 // A pattern that matches `text` literally.
-std::string Quoted(const std::string& text) {
+std::string LiteralPattern(const std::string& text) {
   std::string out;
   for (const char c : text) {
     if (c == '*' || c == '?' || c == '[' || c == '\\') out += '\\';
@@ -128,7 +128,7 @@ std::vector<std::string> Matching(const Section& section, const std::string& key
   if (written.find_first_of("*?[") == std::string::npos) return {path};
   std::vector<std::string> files;
   if (options.matching_files)
-    files = options.matching_files(Absolute(Quoted(options.directory), written));
+    files = options.matching_files(Absolute(LiteralPattern(options.directory), written));
   std::sort(files.begin(), files.end());
   for (const std::string& file : files) {
     if (FindNotUtf8(file) == absl::string_view::npos) continue;
