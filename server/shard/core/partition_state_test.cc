@@ -429,10 +429,10 @@ TEST(PartitionStateTest, BytesOfAnotherPartitionOrReleaseAreRefusedByName) {
   EXPECT_THAT(std::string(PartitionState(&other).Read(bytes).message()),
               HasSubstr("slices must be 2, not 3"));
   std::string newer = bytes;
-  newer[4] = 2;
+  ++newer[4];
   Seal(&newer);
   EXPECT_EQ(PartitionState(&config).Read(newer).message(),
-            "partition state: version must be 1, not 2; read it with the release that wrote it");
+            "partition state: version must be 2, not 3; read it with the release that wrote it");
 }
 
 }  // namespace
