@@ -110,13 +110,13 @@ absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::st
   std::string temporary;
   const OwnedFd file(in_place ? open(target.c_str(), O_WRONLY | O_CLOEXEC)
                               : CreateBeside(target, mode, &temporary));
-  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", target);
+  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", path);
   absl::Status status;
-  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, target));
+  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, path));
   if (in_place) return status;
   if (status.ok() && ((replaces && fchmod(file.get(), mode) != 0) || fsync(file.get()) != 0 ||
                       rename(temporary.c_str(), target.c_str()) != 0)) {
-    status = SystemError("write", target);
+    status = SystemError("write", path);
   }
   if (!status.ok()) unlink(temporary.c_str());
   return status;
