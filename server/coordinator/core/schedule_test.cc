@@ -188,7 +188,7 @@ TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
                         "waits for jobs to end, or to be deleted"));
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("second", PENDING));
-  cluster.memory_room = 10'000;
+  cluster.memory_room = 100'000;
   EXPECT_TRUE(Ends("second", SUCCEEDED));
 }
 
