@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <memory>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/graph/builders.h"
 #include "common/placement/layout.h"
@@ -37,13 +37,13 @@ JobDescription CounterJob() {
 // Says when a unit has begun.
 class BeginListener : public UnitListener {
  public:
-  void OnBegin() override { began.Notify(); }
+  void OnBegin() override { began.set_value(); }
   void OnGradient(session::event::SliceGradient, std::shared_ptr<GradientBuffer>) override {}
   void OnComputed(session::event::UnitComputed, absl::Duration) override {}
   void OnFailed(session::event::UnitFailed, absl::Duration) override {}
   void OnStopped(session::UnitId) override {}
 
-  absl::Notification began;
+  std::promise<void> began;
 };
 
 // The next job is planned with the memory that is free then: the one before must be gone.
@@ -53,26 +53,22 @@ TEST(ExecutorRunner, KeepsNothingOfAJobThatIsClosed) {
   BeginListener listener;
   Progress progress;
   ExecutorRunner runner({}, &devices, &spans, &listener, &progress);
-  absl::StatusOr<std::shared_ptr<ServedJob>> job;
-  absl::Notification is_open;
-  runner.Open(CounterJob(), [&](OpenedJob opened) {
-    job = std::move(opened.job);
-    is_open.Notify();
-  });
-  is_open.WaitForNotification();
+  std::promise<absl::StatusOr<std::shared_ptr<ServedJob>>> opening;
+  runner.Open(CounterJob(), [&](OpenedJob opened) { opening.set_value(std::move(opened.job)); });
+  absl::StatusOr<std::shared_ptr<ServedJob>> job = opening.get_future().get();
   ASSERT_TRUE(job.ok()) << job.status();
   const std::weak_ptr<ServedJob> held = *job;
   session::action::Compute unit;
   unit.unit = session::UnitId(1);
   unit.ranges = {{WorkPurpose::kTrain, 0, 0, 4}};
   (*job)->Start(unit);
-  listener.began.WaitForNotification();  // it waits for values that never come
+  listener.began.get_future().wait();  // it waits for values that never come
   while (progress.Now().kind() != Activity::WAITING) absl::SleepFor(absl::Milliseconds(1));
   runner.Release();
   *job = nullptr;
-  absl::Notification stopped;
-  runner.WhenStopped([&stopped] { stopped.Notify(); });
-  stopped.WaitForNotification();
+  std::promise<void> stopped;
+  runner.WhenStopped([&stopped] { stopped.set_value(); });
+  stopped.get_future().wait();
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
 }
