@@ -138,6 +138,7 @@ void WorkerNode::OnAction(const session::Action& action) {
         absl::StrCat(name, " followed orders of an older generation than ", generation_));
   }
   if (std::holds_alternative<action::Abandon>(action)) world_->Count("abandoned units");
+  if (const auto* close = std::get_if<action::CloseJob>(&action)) wire_.OnClosed(close->run);
   if (const auto* disconnect = std::get_if<action::Disconnect>(&action)) {
     up_.erase(disconnect->shard);
   }

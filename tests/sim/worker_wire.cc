@@ -36,6 +36,10 @@ void WorkerWire::Restart() {
   values_.clear();
 }
 
+void WorkerWire::OnClosed(RunId run) {
+  if (const auto job = jobs_.find(run); job != jobs_.end()) job->second->OnParked(incarnation_);
+}
+
 void WorkerWire::OnGone() {
   for (const auto& [run, truth] : jobs_) truth->OnGone(incarnation_);
 }
