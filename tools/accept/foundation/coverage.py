@@ -44,8 +44,8 @@ def main():
     for name in names.read_text().splitlines():
         if not name or name.startswith('#'):
             continue
-        if f'{name}.cc' not in files:
-            sys.exit(f'{name}.cc did not run at all, or is no file of the simulator')
+        if f'{name}.cc' not in files and f'{name}.h' not in files:
+            sys.exit(f'{name} did not run at all, or is no file of the simulator')
         for file in (f'{name}.h', f'{name}.cc'):
             counts = files.get(file)
             if not counts:
