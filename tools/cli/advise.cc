@@ -35,8 +35,6 @@ struct AdviseOptions {
   int seconds = 2;                     // to measure each batch size
 };
 
-using Rows = std::vector<std::vector<std::string>>;
-
 struct Trial {
   int64_t samples = 0;  // per micro-batch
   double samples_per_second = 0;
@@ -170,10 +168,8 @@ std::string ReadBytes(std::string& text) {
 }  // namespace
 
 void AddAdvise(CommandLine& line) {
-  const auto options = std::make_shared<AdviseOptions>();
-  CLI::App* batch = line.Verb(
-      "batch", "the largest batch that fits, and the fastest (measured)",
-      [options](Context& context) { return Advise(*options, context); },
+  const auto [batch, options] = line.Verb<AdviseOptions>(
+      "batch", "the largest batch that fits, and the fastest (measured)", Advise,
       line.Group("advise", "how a job would do best on this machine"));
   AddJobFile(batch, "the job file", &options->file, &options->overrides);
   batch->add_option("--lanes", options->lanes, "micro-batches computed at once (else one per core)")

@@ -24,25 +24,10 @@ CommandLine::CommandLine()
                 "print these settings and where each came from, and do nothing else");
 }
 
-CLI::App* CommandLine::Verb(const std::string& name, const std::string& help, Action action,
-                            CLI::App* group, Check check) {
-  CLI::App* verb = (group == nullptr ? &app_ : group)->add_subcommand(name, help);
-  verb->callback([this, action = std::move(action), check = std::move(check)] {
-    if (check) check();
+void CommandLine::Verb(const std::string& name, const std::string& help, Action action) {
+  app_.add_subcommand(name, help)->callback([this, action = std::move(action)] {
     action_ = action;
   });
-  return verb;
-}
-
-CLI::App* CommandLine::ClientVerb(const std::string& name, const std::string& help,
-                                  ClientAction action, Check check) {
-  return Verb(
-      name, help,
-      [this, action = std::move(action)](Context& context) -> absl::StatusOr<int> {
-        STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(context));
-        return action(*client, context);
-      },
-      nullptr, std::move(check));
 }
 
 CLI::App* CommandLine::Group(const std::string& name, const std::string& help) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/nearest_name.h"
+#include "common/base/status_macros.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/settings.h"
 #include "tools/cli/client.h"
@@ -26,22 +28,41 @@ namespace starling::cli {
 // Not thread-safe.
 class CommandLine {
  public:
-  // A verb's code, called once the command line and the settings are read. It owns the variables
-  // that the verb's flags fill, and returns the exit code, or an error, which is printed and has
-  // its own exit code (exit_code.h).
+  // A verb's code, called once the command line and the settings are read. Returns the exit code, or
+  // an error, which is printed and has its own exit code (exit_code.h).
   using Action = std::function<absl::StatusOr<int>(Context& context)>;
-  using ClientAction = std::function<absl::StatusOr<int>(Client& client, Context& context)>;
-  // May throw CLI::ParseError for what CLI11 cannot check itself.
-  using Check = std::function<void()>;
 
   CommandLine();
 
-  // A verb of the program, or of `group`.
-  CLI::App* Verb(const std::string& name, const std::string& help, Action action,
-                 CLI::App* group = nullptr, Check check = nullptr);
-  // The same for an action that needs the coordinator: connects first.
-  CLI::App* ClientVerb(const std::string& name, const std::string& help, ClientAction action,
-                       Check check = nullptr);
+  // A verb without flags of its own.
+  void Verb(const std::string& name, const std::string& help, Action action);
+  // A verb of the program, or of `group`, and the variables for its flags to fill, which live as
+  // long as this. `run` is the verb's code, and takes them and one of
+  //   (Context&), (const CommandLine&, Context&), (Client&, Context&)
+  // For the last it connects to the coordinator first. `check` may throw CLI::ParseError for what
+  // CLI11 cannot check itself.
+  template <typename Options, typename Run>
+  std::pair<CLI::App*, Options*> Verb(const std::string& name, const std::string& help, Run run,
+                                      CLI::App* group = nullptr,
+                                      void (*check)(const Options&) = nullptr) {
+    const auto options = std::make_shared<Options>();
+    CLI::App* const verb = (group == nullptr ? &app_ : group)->add_subcommand(name, help);
+    verb->callback([this, options, run, check] {
+      if (check != nullptr) check(*options);
+      action_ = [this, options, run](Context& context) -> absl::StatusOr<int> {
+        if constexpr (std::is_invocable_v<Run, const Options&, Context&>) {
+          return run(*options, context);
+        } else if constexpr (std::is_invocable_v<Run, const Options&, const CommandLine&,
+                                                 Context&>) {
+          return run(*options, *this, context);
+        } else {
+          STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect(context));
+          return run(*options, *client, context);
+        }
+      };
+    });
+    return {verb, options.get()};
+  }
   // Of verbs; the user names one of them.
   CLI::App* Group(const std::string& name, const std::string& help);
 
@@ -64,7 +85,7 @@ class CommandLine {
 
 enum class Kind { kJob, kWorker, kShard };
 
-// Flags that several verbs have. The variables must live as long as the verb's action.
+// Flags that several verbs have.
 void AddName(CLI::App* verb, const std::string& help, std::string* name);  // the argument NAME
 void AddFormat(CLI::App* verb, Format* format);                            // -o, --output
 void AddKind(CLI::App* verb, Kind* kind);                                  // the argument KIND

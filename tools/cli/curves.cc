@@ -1,7 +1,6 @@
 // starling metrics, starling plot: how a job's loss, accuracy, throughput and staleness went.
 #include <algorithm>
 #include <limits>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -134,8 +133,13 @@ absl::StatusOr<int> RunMetrics(const MetricsOptions& options, Client& client, Co
   return kExitOk;
 }
 
-absl::StatusOr<int> RunPlot(const std::vector<std::string>& names, const std::string& file,
-                            Client& client, Context& context) {
+struct PlotOptions {
+  std::vector<std::string> names;
+  std::string file;
+};
+
+absl::StatusOr<int> RunPlot(const PlotOptions& options, Client& client, Context& context) {
+  const auto& [names, file] = options;
   if (!absl::EndsWith(file, ".svg")) {
     return absl::InvalidArgumentError(
         absl::StrCat("-o: expected a name that ends with .svg, got ", file));
@@ -162,12 +166,8 @@ absl::StatusOr<int> RunPlot(const std::vector<std::string>& names, const std::st
 }  // namespace
 
 void AddCurves(CommandLine& line) {
-  const auto options = std::make_shared<MetricsOptions>();
-  CLI::App* metrics =
-      line.ClientVerb("metrics", "how a job's loss, accuracy, throughput and staleness went",
-                      [options](Client& client, Context& context) {
-                        return RunMetrics(*options, client, context);
-                      });
+  const auto [metrics, options] = line.Verb<MetricsOptions>(
+      "metrics", "how a job's loss, accuracy, throughput and staleness went", RunMetrics);
   AddName(metrics, "the job", &options->name);
   AddFormat(metrics, &options->format);
   metrics->add_flag("--watch", options->watch, "again each second, until the job has ended")
@@ -178,17 +178,13 @@ void AddCurves(CommandLine& line) {
       ->excludes("-o")
       ->excludes("--watch");
 
-  const auto names = std::make_shared<std::vector<std::string>>();
-  const auto file = std::make_shared<std::string>();
-  CLI::App* plot = line.ClientVerb("plot", "draw a job's curves, or those of several to compare",
-                                   [names, file](Client& client, Context& context) {
-                                     return RunPlot(*names, *file, client, context);
-                                   });
-  plot->add_option("NAME", *names, "the jobs")
+  const auto [plot, picture] = line.Verb<PlotOptions>(
+      "plot", "draw a job's curves, or those of several to compare", RunPlot);
+  plot->add_option("NAME", picture->names, "the jobs")
       ->required()
       ->expected(1, kPlotJobsMax)
       ->check(CheckUtf8);
-  plot->add_option("-o,--output", *file, "the .svg file")->required();
+  plot->add_option("-o,--output", picture->file, "the .svg file")->required();
 }
 
 }  // namespace starling::cli

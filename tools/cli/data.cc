@@ -1,6 +1,5 @@
 // starling data inspect: shows what a job would train on, as seen on this machine.
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -69,11 +68,9 @@ absl::StatusOr<int> RunDataInspect(const DataInspectOptions& options, Context& c
 }  // namespace
 
 void AddData(CommandLine& line) {
-  const auto options = std::make_shared<DataInspectOptions>();
-  CLI::App* inspect = line.Verb(
-      "inspect", "counts, shapes, ranges, classes and a few rows",
-      [options](Context& context) { return RunDataInspect(*options, context); },
-      line.Group("data", "what a job trains on"));
+  const auto [inspect, options] =
+      line.Verb<DataInspectOptions>("inspect", "counts, shapes, ranges, classes and a few rows",
+                                    RunDataInspect, line.Group("data", "what a job trains on"));
   AddJobFile(inspect, "the job file", &options->file, &options->overrides);
   inspect->add_option("--sheet", options->sheet,
                       "writes the first images into one picture, .png or .ppm");

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -21,7 +20,11 @@
 namespace starling::cli {
 namespace {
 
-using Rows = std::vector<std::vector<std::string>>;
+struct DescribeOptions {
+  Kind kind = Kind::kJob;
+  std::string name;
+  Format format = Format::kTable;
+};
 
 std::string Indented(const Rows& rows) {
   std::string out;
@@ -194,66 +197,55 @@ Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
   return rows;
 }
 
-absl::StatusOr<int> DescribeJob(const std::string& name, Format format, Client& client,
-                                Context& context) {
-  STARLING_ASSIGN_OR_RETURN(const JobReply reply, client.GetJob(name));
+absl::StatusOr<int> DescribeJob(const DescribeOptions& options, Client& client, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const JobReply reply, client.GetJob(options.name));
   context.err << WarningsText(reply.warnings());
-  if (format != Format::kTable) {
-    context.out << FormatText(format, ToJson(reply));
+  if (options.format != Format::kTable) {
+    context.out << FormatText(options.format, ToJson(reply));
     return kExitOk;
   }
   STARLING_ASSIGN_OR_RETURN(const ListWorkersReply workers, client.ListWorkers());
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
   context.out << TableText(JobFacts(reply)) << PoliciesText(reply.status()) << "Epochs:\n"
               << Indented(EpochRows(reply.status())) << "Workers:\n"
-              << Indented(JobWorkerRows(name, workers)) << "Shards:\n"
+              << Indented(JobWorkerRows(options.name, workers)) << "Shards:\n"
               << Indented(JobShardRows(reply, shards));
   return kExitOk;
 }
 
 // Prints the member of `all` with this name, field by field.
 template <typename All>
-absl::StatusOr<int> DescribeOne(const All& all, const char* kind, const std::string& name,
-                                Format format, Context& context) {
+absl::StatusOr<int> DescribeOne(const All& all, const char* kind, const DescribeOptions& options,
+                                Context& context) {
   std::vector<std::string> names;
   for (const auto& one : all) {
     names.push_back(one.name());
-    if (one.name() != name) continue;
-    context.out << FormatText(format, ToJson(one));
+    if (one.name() != options.name) continue;
+    context.out << FormatText(options.format, ToJson(one));
     return kExitOk;
   }
-  return absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", name, "\"; there ",
+  return absl::NotFoundError(absl::StrCat("no ", kind, " is called \"", options.name, "\"; there ",
                                           names.size() == 1 ? "is " : "are ",
                                           names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<int> RunDescribe(Kind kind, const std::string& name, Format format, Client& client,
-                                Context& context) {
-  if (kind == Kind::kJob) return DescribeJob(name, format, client, context);
-  if (kind == Kind::kWorker) {
+absl::StatusOr<int> RunDescribe(const DescribeOptions& options, Client& client, Context& context) {
+  if (options.kind == Kind::kJob) return DescribeJob(options, client, context);
+  if (options.kind == Kind::kWorker) {
     STARLING_ASSIGN_OR_RETURN(const ListWorkersReply reply, client.ListWorkers());
     context.err << WarningsText(reply.warnings());
-    return DescribeOne(reply.workers(), "worker", name, format, context);
+    return DescribeOne(reply.workers(), "worker", options, context);
   }
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply reply, client.ListShards());
   context.err << WarningsText(reply.warnings());
-  return DescribeOne(reply.shards(), "shard", name, format, context);
+  return DescribeOne(reply.shards(), "shard", options, context);
 }
 
 }  // namespace
 
 void AddDescribe(CommandLine& line) {
-  struct Options {
-    Kind kind = Kind::kJob;
-    std::string name;
-    Format format = Format::kTable;
-  };
-  const auto options = std::make_shared<Options>();
-  CLI::App* describe = line.ClientVerb("describe", "all about one job, worker or shard",
-                                       [options](Client& client, Context& context) {
-                                         return RunDescribe(options->kind, options->name,
-                                                            options->format, client, context);
-                                       });
+  const auto [describe, options] =
+      line.Verb<DescribeOptions>("describe", "all about one job, worker or shard", RunDescribe);
   AddKind(describe, &options->kind);
   AddName(describe, "its name", &options->name);
   AddFormat(describe, &options->format);

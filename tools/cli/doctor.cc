@@ -153,15 +153,6 @@ int Print(const std::vector<Check>& checks, size_t paths_left_out, Format format
   return status;
 }
 
-absl::StatusOr<int> RunDoctor(const std::string& coordinator, Format format, Client& client,
-                              Context& context) {
-  STARLING_ASSIGN_OR_RETURN(Survey survey, ListDaemons(coordinator, client));
-  const std::unique_ptr<Daemons> daemons = context.daemons();
-  AskDaemons(coordinator, *daemons, survey);
-  MeasurePaths(*daemons, survey);
-  return Print(CheckSurvey(survey), survey.paths_left_out, format, context);
-}
-
 int RunDoctorOfNode(Format format, Context& context) {
   const NodeReply node = context.describe_node();
   const auto cpu = CreateCpuDevice();  // as a worker here would compute
@@ -171,22 +162,29 @@ int RunDoctorOfNode(Format format, Context& context) {
   return Print(checks, 0, format, context);
 }
 
+struct DoctorOptions {
+  bool node = false;
+  Format format = Format::kTable;
+};
+
+absl::StatusOr<int> RunDoctor(const DoctorOptions& options, const CommandLine& line,
+                              Context& context) {
+  if (options.node) return RunDoctorOfNode(options.format, context);
+  STARLING_ASSIGN_OR_RETURN(const std::string coordinator, line.Coordinator(context));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, line.Connect(context));
+  STARLING_ASSIGN_OR_RETURN(Survey survey, ListDaemons(coordinator, *client));
+  const std::unique_ptr<Daemons> daemons = context.daemons();
+  AskDaemons(coordinator, *daemons, survey);
+  MeasurePaths(*daemons, survey);
+  return Print(CheckSurvey(survey), survey.paths_left_out, options.format, context);
+}
+
 }  // namespace
 
 void AddDoctor(CommandLine& line) {
-  struct Options {
-    bool node = false;
-    Format format = Format::kTable;
-  };
-  const auto options = std::make_shared<Options>();
-  CLI::App* doctor = line.Verb(
+  const auto [doctor, options] = line.Verb<DoctorOptions>(
       "doctor", "whether machines and network are fit for a job (exit status 1: a check failed)",
-      [&line, options](Context& context) -> absl::StatusOr<int> {
-        if (options->node) return RunDoctorOfNode(options->format, context);
-        STARLING_ASSIGN_OR_RETURN(const std::string address, line.Coordinator(context));
-        STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, line.Connect(context));
-        return RunDoctor(address, options->format, *client, context);
-      });
+      RunDoctor);
   doctor->add_flag("--node", options->node, "this machine by itself, without a cluster");
   AddFormat(doctor, &options->format);
 }

@@ -1,5 +1,4 @@
 // starling explain: why a job is slow or stuck. starling logs: the coordinator's notes about it.
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,18 +42,23 @@ std::string Text(const ExplainReply& reply) {
   return text;
 }
 
-absl::StatusOr<int> RunExplain(const std::string& name, Format format, Client& client,
-                               Context& context) {
-  STARLING_ASSIGN_OR_RETURN(const ExplainReply reply, client.Explain(name));
-  context.out << (format == Format::kTable ? Text(reply) : FormatText(format, ToJson(reply)));
+struct ExplainOptions {
+  std::string name;
+  Format format = Format::kTable;
+  bool follow = false;  // logs
+};
+
+absl::StatusOr<int> RunExplain(const ExplainOptions& options, Client& client, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const ExplainReply reply, client.Explain(options.name));
+  context.out << (options.format == Format::kTable ? Text(reply)
+                                                   : FormatText(options.format, ToJson(reply)));
   return reply.findings().empty() ? kExitOk : kExitError;
 }
 
-absl::StatusOr<int> RunLogs(const std::string& name, bool follow, Client& client,
-                            Context& context) {
+absl::StatusOr<int> RunLogs(const ExplainOptions& options, Client& client, Context& context) {
   constexpr double kFollowSeconds = 5;  // the coordinator holds the answer until there is news
   LogsRequest request;
-  request.set_name(name);
+  request.set_name(options.name);
   for (;;) {
     STARLING_ASSIGN_OR_RETURN(const LogsReply reply, client.Logs(request));
     for (const LogEntry& entry : reply.entries()) {
@@ -63,34 +67,22 @@ absl::StatusOr<int> RunLogs(const std::string& name, bool follow, Client& client
     }
     context.out << std::flush;
     const bool all = reply.entries().empty();
-    if (all && (!follow || IsEnd(reply.state()))) return kExitOk;
-    request.set_wait_seconds(follow && !IsEnd(reply.state()) ? kFollowSeconds : 0);
+    if (all && (!options.follow || IsEnd(reply.state()))) return kExitOk;
+    request.set_wait_seconds(options.follow && !IsEnd(reply.state()) ? kFollowSeconds : 0);
   }
 }
 
 }  // namespace
 
 void AddExplain(CommandLine& line) {
-  struct Options {
-    std::string name;
-    Format format = Format::kTable;
-    bool follow = false;
-  };
-  const auto options = std::make_shared<Options>();
-  CLI::App* explain =
-      line.ClientVerb("explain", "why a job is slow or stuck (exit status 1: something is wrong)",
-                      [options](Client& client, Context& context) {
-                        return RunExplain(options->name, options->format, client, context);
-                      });
+  const auto [explain, options] = line.Verb<ExplainOptions>(
+      "explain", "why a job is slow or stuck (exit status 1: something is wrong)", RunExplain);
   AddName(explain, "the job", &options->name);
   AddFormat(explain, &options->format);
-  CLI::App* logs =
-      line.ClientVerb("logs", "what the coordinator noted about a job",
-                      [options](Client& client, Context& context) {
-                        return RunLogs(options->name, options->follow, client, context);
-                      });
-  AddName(logs, "the job", &options->name);
-  logs->add_flag("-f,--follow", options->follow, "until the job has ended");
+  const auto [logs, log_options] =
+      line.Verb<ExplainOptions>("logs", "what the coordinator noted about a job", RunLogs);
+  AddName(logs, "the job", &log_options->name);
+  logs->add_flag("-f,--follow", log_options->follow, "until the job has ended");
 }
 
 }  // namespace starling::cli

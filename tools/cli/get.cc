@@ -19,14 +19,14 @@
 namespace starling::cli {
 namespace {
 
-// For lists of jobs; workers and shards are always listed completely.
-struct ListOptions {
+struct GetOptions {
+  Kind kind = Kind::kJob;
+  Format format = Format::kTable;
+  // For lists of jobs; workers and shards are always listed completely.
   bool all = false;
   uint64_t limit = 50;           // unless `all`
   std::vector<JobState> states;  // only these; empty: all
 };
-
-using Rows = std::vector<std::vector<std::string>>;
 
 Rows JobRows(const ListJobsReply& reply) {
   Rows rows = {{"NAME", "STATE", "POLICY", "EPOCH", "STEP", "LOSS", "ACCURACY", "SAMPLES/S",
@@ -97,16 +97,16 @@ std::string MoreText(uint64_t more) {
                       ": all with --all, others with --limit N or --state STATE\n");
 }
 
-absl::StatusOr<int> GetJobs(const ListOptions& list, Format format, Client& client,
-                            Context& context) {
+absl::StatusOr<int> GetJobs(const GetOptions& options, Client& client, Context& context) {
   ListJobsRequest request;
-  for (const JobState state : list.states) request.add_states(state);
+  for (const JobState state : options.states) request.add_states(state);
   uint64_t listed = 0;
   std::set<uint64_t> seen;  // a job that ends between two pages is on both
-  ListWriter writer(format, context);
+  ListWriter writer(options.format, context);
   ListJobsReply table;
   for (;;) {
-    const uint64_t left = list.all ? std::numeric_limits<uint32_t>::max() : list.limit - listed;
+    const uint64_t left =
+        options.all ? std::numeric_limits<uint32_t>::max() : options.limit - listed;
     request.mutable_page()->set_size(
         static_cast<uint32_t>(std::min<uint64_t>(left, std::numeric_limits<uint32_t>::max())));
     STARLING_ASSIGN_OR_RETURN(ListJobsReply page, client.ListJobs(request));
@@ -114,15 +114,15 @@ absl::StatusOr<int> GetJobs(const ListOptions& list, Format format, Client& clie
     listed += static_cast<uint64_t>(page.jobs_size());
     for (JobStatus& job : *page.mutable_jobs()) {
       if (!seen.insert(job.uid()).second) continue;
-      if (format == Format::kTable) {
+      if (options.format == Format::kTable) {
         *table.add_jobs() = std::move(job);
       } else {
         writer.Add(job);
       }
     }
     request.mutable_page()->set_after(page.next());
-    if (!page.next().empty() && (list.all || listed < list.limit)) continue;
-    if (format == Format::kTable) {
+    if (!page.next().empty() && (options.all || listed < options.limit)) continue;
+    if (options.format == Format::kTable) {
       context.out << TableText(JobRows(table));
     } else {
       writer.End();
@@ -147,10 +147,10 @@ absl::StatusOr<int> Print(const absl::StatusOr<Reply>& reply, const char* list, 
   return kExitOk;
 }
 
-absl::StatusOr<int> RunGet(Kind kind, const ListOptions& list, Format format, Client& client,
-                           Context& context) {
-  switch (kind) {
-    case Kind::kJob: return GetJobs(list, format, client, context);
+absl::StatusOr<int> RunGet(const GetOptions& options, Client& client, Context& context) {
+  const Format format = options.format;
+  switch (options.kind) {
+    case Kind::kJob: return GetJobs(options, client, context);
     case Kind::kWorker: return Print(client.ListWorkers(), "workers", format, WorkerRows, context);
     case Kind::kShard: return Print(client.ListShards(), "shards", format, ShardRows, context);
   }
@@ -160,24 +160,14 @@ absl::StatusOr<int> RunGet(Kind kind, const ListOptions& list, Format format, Cl
 }  // namespace
 
 void AddGet(CommandLine& line) {
-  struct Options {
-    Kind kind = Kind::kJob;
-    ListOptions list;
-    Format format = Format::kTable;
-  };
-  const auto options = std::make_shared<Options>();
-  CLI::App* get = line.ClientVerb(
-      "get", "list jobs, workers or shards", [options](Client& client, Context& context) {
-        return RunGet(options->kind, options->list, options->format, client, context);
-      });
+  const auto [get, options] = line.Verb<GetOptions>("get", "list jobs, workers or shards", RunGet);
   AddKind(get, &options->kind);
-  CLI::Option* all = get->add_flag("--all", options->list.all, "all jobs, however many");
-  get->add_option("--limit", options->list.limit,
-                  "so many jobs, those that live and the newest first")
+  CLI::Option* all = get->add_flag("--all", options->all, "all jobs, however many");
+  get->add_option("--limit", options->limit, "so many jobs, those that live and the newest first")
       ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
       ->capture_default_str()
       ->excludes(all);
-  get->add_option("--state", options->list.states,
+  get->add_option("--state", options->states,
                   "jobs that are pending, running, succeeded, failed or cancelled; repeatable")
       ->allow_extra_args(false)
       ->transform(OneOf<JobState>({{"pending", PENDING},

@@ -75,24 +75,21 @@ absl::Status MakePlace(const SubmitRequest& submission, Client& client, Context&
 
 absl::StatusOr<Policy> ParsePolicy(absl::string_view text) {
   Policy policy;
+  uint32_t staleness = 0;
   if (text == "bsp") {
     policy.set_kind(Policy::BSP);
-    return policy;
-  }
-  if (text == "async") {
+  } else if (text == "async") {
     policy.set_kind(Policy::ASYNC);
-    return policy;
-  }
-  uint32_t staleness = 0;
-  if (absl::StartsWith(text, "ssp:") && absl::SimpleAtoi(text.substr(4), &staleness) &&
-      staleness <= limits::kStalenessMax) {
+  } else if (absl::StartsWith(text, "ssp:") && absl::SimpleAtoi(text.substr(4), &staleness) &&
+             staleness <= limits::kStalenessMax) {
     policy.set_kind(Policy::SSP);
     policy.set_staleness(staleness);
-    return policy;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("consistency: expected bsp, ssp:0 to ssp:", limits::kStalenessMax,
+                     " or async, got \"", text, "\""));
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("consistency: expected bsp, ssp:0 to ssp:", limits::kStalenessMax,
-                   " or async, got \"", text, "\""));
+  return policy;
 }
 
 absl::StatusOr<int> RunSubmit(const SubmitOptions& options, const CommandLine& line,
@@ -123,25 +120,33 @@ absl::StatusOr<int> RunSubmit(const SubmitOptions& options, const CommandLine& l
   return WatchJob(name, absl::InfiniteFuture(), *client, context);
 }
 
-absl::Duration Timeout(const std::string& text) {
-  return text.empty() ? absl::InfiniteDuration() : absl::Seconds(*config::ParseDuration(text));
+struct WaitOptions {
+  std::string name;
+  std::string timeout;  // empty: none
+};
+
+absl::StatusOr<int> RunWait(const WaitOptions& options, Client& client, Context& context) {
+  context.catch_interrupts();
+  const absl::Duration timeout = options.timeout.empty()
+                                     ? absl::InfiniteDuration()
+                                     : absl::Seconds(*config::ParseDuration(options.timeout));
+  return WatchJob(options.name, context.now() + timeout, client, context);
 }
 
-absl::StatusOr<int> RunWait(const std::string& name, absl::Duration timeout, Client& client,
-                            Context& context) {
-  context.catch_interrupts();
-  return WatchJob(name, context.now() + timeout, client, context);
-}
+struct SetOptions {
+  std::string name;
+  std::string setting;
+};
 
 // Returns when the change is durable; it takes effect at a clock that no worker has started.
-absl::StatusOr<int> RunSet(const std::string& name, const std::string& assignment, Client& client,
-                           Context& context) {
+absl::StatusOr<int> RunSet(const SetOptions& options, Client& client, Context& context) {
+  const std::string& name = options.name;
   const std::pair<std::string, std::string> parts =
-      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+      absl::StrSplit(options.setting, absl::MaxSplits('=', 1));
   if (parts.first != "consistency") {
     return absl::InvalidArgumentError(
         absl::StrCat("expected consistency=bsp, consistency=ssp:3 or consistency=async, got \"",
-                     assignment, "\""));
+                     options.setting, "\""));
   }
   SetPolicyRequest request;
   STARLING_ASSIGN_OR_RETURN(*request.mutable_policy(), ParsePolicy(parts.second));
@@ -168,10 +173,13 @@ absl::StatusOr<int> RunCancel(const std::string& name, Client& client, Context& 
   return kExitOk;
 }
 
-// `ended`: all ended jobs, instead of `names`. Continues after a job that cannot be deleted, and
-// returns the first failure's exit code.
-absl::StatusOr<int> RunDelete(const std::vector<std::string>& names, bool ended, Client& client,
-                              Context& context) {
+struct DeleteOptions {
+  std::vector<std::string> names;
+  bool ended = false;  // all ended jobs, instead of `names`
+};
+
+// Continues after a job that cannot be deleted, and returns the first failure's exit code.
+absl::StatusOr<int> RunDelete(const DeleteOptions& options, Client& client, Context& context) {
   int exit_code = kExitOk;
   size_t deleted = 0;
   const auto remove = [&](const std::string& name, const std::string& what) {
@@ -183,8 +191,8 @@ absl::StatusOr<int> RunDelete(const std::vector<std::string>& names, bool ended,
       exit_code = code;
     }
   };
-  for (const std::string& name : names) remove(name, "");
-  if (!ended) return exit_code;
+  for (const std::string& name : options.names) remove(name, "");
+  if (!options.ended) return exit_code;
   ListJobsRequest request;
   for (const JobState state : {SUCCEEDED, FAILED, CANCELLED}) request.add_states(state);
   do {
@@ -201,10 +209,7 @@ absl::StatusOr<int> RunDelete(const std::vector<std::string>& names, bool ended,
 }  // namespace
 
 void AddJobs(CommandLine& line) {
-  const auto job = std::make_shared<SubmitOptions>();
-  CLI::App* submit = line.Verb("submit", "submit a job file", [&line, job](Context& context) {
-    return RunSubmit(*job, line, context);
-  });
+  const auto [submit, job] = line.Verb<SubmitOptions>("submit", "submit a job file", RunSubmit);
   AddJobFile(submit, "the job file (see: starling schema); -: standard input", &job->file,
              &job->overrides);
   submit->add_option("--name", job->name, "the job's name, in place of the file's");
@@ -213,45 +218,33 @@ void AddJobs(CommandLine& line) {
   submit->add_flag("--watch", job->watch, "follow the job to its end");
   submit->add_flag("--dry-run", job->dry_run, "check it, and its data, only");
 
-  const auto name = std::make_shared<std::string>();
-  const auto timeout = std::make_shared<std::string>();
-  CLI::App* wait = line.ClientVerb("wait", "follow a job to its end",
-                                   [name, timeout](Client& client, Context& context) {
-                                     return RunWait(*name, Timeout(*timeout), client, context);
-                                   });
-  AddName(wait, "the job", name.get());
-  wait->add_option("--timeout", *timeout, "at most so long: 90s, 30m, 2h (else without bound)")
+  const auto [wait, waiting] = line.Verb<WaitOptions>("wait", "follow a job to its end", RunWait);
+  AddName(wait, "the job", &waiting->name);
+  wait->add_option("--timeout", waiting->timeout,
+                   "at most so long: 90s, 30m, 2h (else without bound)")
       ->check([](const std::string& text) {
         return std::string(config::ParseDuration(text).status().message());
       });
 
-  const auto setting = std::make_shared<std::string>();
-  CLI::App* set = line.ClientVerb("set", "change the consistency of a running job",
-                                  [name, setting](Client& client, Context& context) {
-                                    return RunSet(*name, *setting, client, context);
-                                  });
-  AddName(set, "the job", name.get());
-  set->add_option("SETTING", *setting, "consistency=bsp, consistency=ssp:3 or consistency=async")
+  const auto [set, change] =
+      line.Verb<SetOptions>("set", "change the consistency of a running job", RunSet);
+  AddName(set, "the job", &change->name);
+  set->add_option("SETTING", change->setting,
+                  "consistency=bsp, consistency=ssp:3 or consistency=async")
       ->required();
 
-  AddName(line.ClientVerb("cancel", "stop a job; its last parameters stay",
-                          [name](Client& client, Context& context) {
-                            return RunCancel(*name, client, context);
-                          }),
-          "the job", name.get());
+  const auto [cancel, name] =
+      line.Verb<std::string>("cancel", "stop a job; its last parameters stay", RunCancel);
+  AddName(cancel, "the job", name);
 
-  const auto names = std::make_shared<std::vector<std::string>>();
-  const auto all = std::make_shared<bool>(false);
-  CLI::App* remove = line.ClientVerb(
-      "delete", "forget jobs that have ended, and their parameters",
-      [names, all](Client& client, Context& context) {
-        return RunDelete(*names, *all, client, context);
-      },
-      [names, all] {
-        if (names->empty() && !*all) throw CLI::RequiredError("NAME or --ended");
-      });
-  CLI::Option* ended = remove->add_flag("--ended", *all, "all that have ended");
-  remove->add_option("NAME", *names, "the jobs")->check(CheckUtf8)->excludes(ended);
+  const auto [remove, removal] =
+      line.Verb<DeleteOptions>("delete", "forget jobs that have ended, and their parameters",
+                               RunDelete, nullptr, [](const DeleteOptions& options) {
+                                 if (options.names.empty() && !options.ended)
+                                   throw CLI::RequiredError("NAME or --ended");
+                               });
+  CLI::Option* ended = remove->add_flag("--ended", removal->ended, "all that have ended");
+  remove->add_option("NAME", removal->names, "the jobs")->check(CheckUtf8)->excludes(ended);
 }
 
 }  // namespace starling::cli

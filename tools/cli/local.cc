@@ -28,7 +28,7 @@ namespace {
 constexpr absl::Duration kDownPatience = absl::Seconds(8);
 constexpr uint32_t kJobsShown = 8;
 
-struct LocalUpOptions {
+struct LocalOptions {
   int shards = 2;
   int workers = 2;
   bool detach = false;
@@ -142,7 +142,7 @@ class StreamAnnouncer : public local::Announcer {
 };
 
 // Runs the supervisor to its end. Returns its exit code.
-int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directory,
+int RunSupervisor(const LocalOptions& up, const local::StateDirectory& directory,
                   const local::Binaries& binaries, Context& context, local::Announcer& announcer) {
   const auto fail = [&](const absl::Status& status) {
     announcer.Err(absl::StrCat("starling: ", std::string(status.message())));
@@ -185,7 +185,7 @@ int RunSupervisor(const LocalUpOptions& up, const local::StateDirectory& directo
 
 // Starts the cluster, waits until all daemons have registered (says which are missing), prints
 // address=... on out, and then, unless `detach`, keeps it running until Ctrl-C.
-absl::StatusOr<int> RunLocalUp(const LocalUpOptions& options, Context& context) {
+absl::StatusOr<int> RunLocalUp(const LocalOptions& options, Context& context) {
   STARLING_ASSIGN_OR_RETURN(const local::StateDirectory directory,
                             Directory(options.state_directory, context));
   const auto binaries = local::FindBinaries(options.binary_directory, context.executable_directory);
@@ -207,9 +207,9 @@ absl::StatusOr<int> RunLocalUp(const LocalUpOptions& options, Context& context) 
 }
 
 // Stops it. kExitOk even if none runs.
-absl::StatusOr<int> RunLocalDown(const std::string& state_directory, Context& context) {
+absl::StatusOr<int> RunLocalDown(const LocalOptions& options, Context& context) {
   STARLING_ASSIGN_OR_RETURN(const local::StateDirectory directory,
-                            Directory(state_directory, context));
+                            Directory(options.state_directory, context));
   const auto holder = local::LockHolder(directory.LockPath());
   if (holder.ok() && *holder != 0) {
     context.err << "stopping the local cluster in " << directory.root() << "\n";
@@ -237,15 +237,13 @@ absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const C
 }
 
 void AddLocal(CommandLine& line) {
-  const auto options = std::make_shared<LocalUpOptions>();
-  const auto add_state = [&](CLI::App* verb) {
+  const auto add_state = [](CLI::App* verb, LocalOptions* options) {
     verb->add_option("--state", options->state_directory,
                      "its folder: address, logs, state (else ~/.local/state/starling/local)");
   };
   CLI::App* group = line.Group("local", "a cluster on this machine");
-  CLI::App* up = line.Verb(
-      "up", "start one, and keep its processes running",
-      [options](Context& context) { return RunLocalUp(*options, context); }, group);
+  const auto [up, options] =
+      line.Verb<LocalOptions>("up", "start one, and keep its processes running", RunLocalUp, group);
   up->add_option("--shards", options->shards, "parameter-server shards")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -260,11 +258,9 @@ void AddLocal(CommandLine& line) {
       ->capture_default_str();
   up->add_option("--bin-dir", options->binary_directory,
                  "where the daemons' binaries are (else beside this one)");
-  add_state(up);
-  add_state(line.Verb(
-      "down", "stop it",
-      [options](Context& context) { return RunLocalDown(options->state_directory, context); },
-      group));
+  add_state(up, options);
+  const auto [down, down_options] = line.Verb<LocalOptions>("down", "stop it", RunLocalDown, group);
+  add_state(down, down_options);
 }
 
 }  // namespace starling::cli

@@ -54,7 +54,7 @@ std::string FormatText(Format format, const Json& value) {
   return format == Format::kJson ? JsonText(value) : YamlText(value);
 }
 
-std::string TableText(const std::vector<std::vector<std::string>>& rows) {
+std::string TableText(const Rows& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

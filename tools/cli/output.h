@@ -14,6 +14,7 @@
 namespace starling::cli {
 
 enum class Format { kTable, kJson, kYaml };
+using Rows = std::vector<std::vector<std::string>>;  // of a table
 
 std::string JsonText(const nlohmann::ordered_json& value);  // indented, ends with a newline
 std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newline
@@ -22,7 +23,7 @@ std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newli
 std::string FormatText(Format format, const nlohmann::ordered_json& value);
 
 // Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
-std::string TableText(const std::vector<std::vector<std::string>>& rows);
+std::string TableText(const Rows& rows);
 
 // The cluster's warnings, one line "warning: ..." each.
 std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings);

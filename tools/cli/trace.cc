@@ -293,12 +293,11 @@ class Tracer {
 }  // namespace
 
 void AddTrace(CommandLine& line) {
-  const auto options = std::make_shared<TraceOptions>();
-  CLI::App* trace =
-      line.ClientVerb("trace", "record what a running job's processes do, for ui.perfetto.dev",
-                      [options](Client& client, Context& context) {
-                        return Tracer(*options, client, context).Run();
-                      });
+  const auto [trace, options] = line.Verb<TraceOptions>(
+      "trace", "record what a running job's processes do, for ui.perfetto.dev",
+      [](const TraceOptions& options, Client& client, Context& context) {
+        return Tracer(options, client, context).Run();
+      });
   AddName(trace, "the job", &options->name);
   trace->add_option("--steps", options->steps, "of the job, from now on")
       ->check(CLI::Range(1, 1'000'000))

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,21 +29,27 @@ namespace {
 
 // ---- export -----------------------------------------------------------------------------------
 
+struct ExportOptions {
+  std::string name;
+  std::string format;  // there is one
+  std::string file;
+};
+
 // Writes the parameters, with statistics: those at the job's end or, while it runs, those of the
 // newest evaluated epoch.
-absl::StatusOr<int> RunExport(const std::string& name, const std::string& file, Client& client,
-                              Context& context) {
+absl::StatusOr<int> RunExport(const ExportOptions& options, Client& client, Context& context) {
+  const std::string& name = options.name;
   std::string words;
   const auto write = [&](const JobReply& job, const ReadPoint& point, const Layout& layout,
                          const auto& read) -> absl::Status {
-    auto writer = safetensors::Writer::Create(file, ModelTensors(job.spec().model(), layout),
-                                              ModelMetadata(job, point));
+    auto writer = safetensors::Writer::Create(
+        options.file, ModelTensors(job.spec().model(), layout), ModelMetadata(job, point));
     if (!writer.ok()) return Local(writer.status());
     STARLING_RETURN_IF_ERROR(read([&](const Slice&, absl::Span<const float> values) {
       return Local(writer->AppendFloats(values));
     }));
     words = absl::StrCat("wrote ", CountText(job.status().parameters()), " parameters of ", name,
-                         " to ", file, PointText(point));
+                         " to ", options.file, PointText(point));
     return Local(writer->Finish());
   };
   const absl::Status status = ReadJobValues(name, client, context, write);
@@ -274,21 +279,16 @@ absl::StatusOr<int> RunGenerate(const GenerateVerbOptions& options, const Comman
 }  // namespace
 
 void AddValues(CommandLine& line) {
-  const auto name = std::make_shared<std::string>();
-  const auto format = std::make_shared<std::string>();  // there is one
-  const auto file = std::make_shared<std::string>();
-  CLI::App* write = line.ClientVerb("export", "write a job's parameters to a file",
-                                    [name, format, file](Client& client, Context& context) {
-                                      return RunExport(*name, *file, client, context);
-                                    });
-  AddName(write, "the job", name.get());
-  write->add_option("--format", *format, "safetensors")->required()->check(Member({"safetensors"}));
-  write->add_option("-o,--output", *file, "the file")->required();
+  const auto [write, options] =
+      line.Verb<ExportOptions>("export", "write a job's parameters to a file", RunExport);
+  AddName(write, "the job", &options->name);
+  write->add_option("--format", options->format, "safetensors")
+      ->required()
+      ->check(Member({"safetensors"}));
+  write->add_option("-o,--output", options->file, "the file")->required();
 
-  const auto prediction = std::make_shared<PredictOptions>();
-  CLI::App* predict = line.Verb(
-      "predict", "what a model makes of an array",
-      [&line, prediction](Context& context) { return RunPredict(*prediction, line, context); });
+  const auto [predict, prediction] =
+      line.Verb<PredictOptions>("predict", "what a model makes of an array", RunPredict);
   AddModelChoice(predict, &prediction->choice);
   predict->add_option("--input", prediction->input, "a .npy file: samples")->required();
   predict->add_option("-o,--output", prediction->output, "the .npy file to write")->required();
@@ -298,10 +298,8 @@ void AddValues(CommandLine& line) {
                                     {"probabilities", PredictAs::kProbabilities},
                                     {"classes", PredictAs::kClasses}}));
 
-  const auto text = std::make_shared<GenerateVerbOptions>();
-  CLI::App* generate = line.Verb("generate", "continue a text", [&line, text](Context& context) {
-    return RunGenerate(*text, line, context);
-  });
+  const auto [generate, text] =
+      line.Verb<GenerateVerbOptions>("generate", "continue a text", RunGenerate);
   AddModelChoice(generate, &text->choice);
   generate->add_option("--prompt", text->prompt, "the text, for models of bytes");
   generate->add_option("--tokens", text->tokens, "the tokens, for all others: 1,2,3");
