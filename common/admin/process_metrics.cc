@@ -1,6 +1,5 @@
 #include "common/admin/process_metrics.h"
 
-#include <dirent.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include <fstream>
 
 #include "common/base/descriptors.h"
+#include "common/base/files.h"
 
 namespace starling::admin {
 namespace {
@@ -25,16 +25,6 @@ double ResidentBytes() {
   return resident_pages * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Entries of a directory, without "." and "..".
-double CountEntries(const char* path) {
-  DIR* const folder = opendir(path);
-  if (folder == nullptr) return 0;
-  int entries = -2;
-  while (readdir(folder) != nullptr) ++entries;
-  closedir(folder);
-  return entries;
-}
-
 double OpenFilesMax() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -48,15 +38,16 @@ void AddProcessMetrics(MetricsText& metrics) {
                   CpuSeconds());
   metrics.Gauge("starling_process_resident_memory_bytes", "Memory of the process that is in RAM.",
                 {}, ResidentBytes());
-  metrics.Gauge("starling_process_open_files", "Open file descriptors of the process.", {},
-                CountEntries("/proc/self/fd") - 1);  // less the one open for counting
+  metrics.Gauge(
+      "starling_process_open_files", "Open file descriptors of the process.", {},
+      static_cast<double>(CountEntries("/proc/self/fd")) - 1);  // less the one open for counting
   metrics.Gauge("starling_process_open_files_limit", "How many file descriptors it may have.", {},
                 OpenFilesMax());
   metrics.Gauge("starling_connections_held_back",
                 "1 while new connections wait, since file descriptors are short.", {},
                 WhyNoDescriptors().empty() ? 0 : 1);
   metrics.Gauge("starling_process_threads", "Threads of the process.", {},
-                CountEntries("/proc/self/task"));
+                static_cast<double>(CountEntries("/proc/self/task")));
 }
 
 }  // namespace starling::admin

@@ -1,5 +1,6 @@
 #include "common/base/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -92,6 +93,15 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) 
     bytes.remove_prefix(static_cast<size_t>(count));
   }
   return absl::OkStatus();
+}
+
+uint64_t CountEntries(const char* folder) {
+  DIR* const listing = opendir(folder);
+  if (listing == nullptr) return 0;
+  uint64_t entries = 0;
+  while (readdir(listing) != nullptr) ++entries;
+  closedir(listing);
+  return entries - 2;
 }
 
 bool IsSpecialFile(const std::string& path) {

@@ -39,6 +39,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path);
 
 absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
 
+// How many entries a folder has, without "." and ".."; 0 if it cannot be read.
+uint64_t CountEntries(const char* folder);
+
 // Whether `path` is a device, a pipe or a socket, which must be written in place: renaming a
 // temporary file over it would replace it. ReplaceFile does so.
 bool IsSpecialFile(const std::string& path);

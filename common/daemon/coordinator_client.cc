@@ -121,10 +121,6 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   ObjectPool<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};
 };
 
-Role ToProto(PeerRole role) {
-  return role == PeerRole::kWorker ? WORKER : role == PeerRole::kShard ? SHARD : CLIENT;
-}
-
 }  // namespace
 
 std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
@@ -136,7 +132,7 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
                                     bool insecure) {
   RegisterRequest request;
-  request.set_role(ToProto(self.role));
+  request.set_role(static_cast<Role>(self.role));
   request.mutable_version()->set_version(std::string(ReleaseVersion()));
   request.mutable_version()->set_protocol(ProtocolVersion());
   request.set_name(self.name);

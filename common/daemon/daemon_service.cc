@@ -14,23 +14,13 @@
 namespace starling {
 namespace {
 
-Role ToProto(PeerRole role) {
-  switch (role) {
-    case PeerRole::kClient: return CLIENT;
-    case PeerRole::kWorker: return WORKER;
-    case PeerRole::kShard: return SHARD;
-    case PeerRole::kCoordinator: return COORDINATOR;
-  }
-  return ROLE_UNSPECIFIED;
-}
-
 class DaemonService final : public Daemon::Service {
  public:
   DaemonService(const DaemonInfo& info, const SpanRing* spans) : info_(info), spans_(spans) {}
 
   grpc::Status Info(grpc::ServerContext* context, const InfoRequest*, InfoReply* reply) override {
     if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
-    reply->set_role(ToProto(info_.self.role));
+    reply->set_role(static_cast<Role>(info_.self.role));
     reply->set_name(info_.self.name);
     reply->mutable_version()->set_version(std::string(ReleaseVersion()));
     reply->mutable_version()->set_protocol(ProtocolVersion());

@@ -31,14 +31,16 @@ uint32_t Cores() {
   return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 0;
 }
 
-uint64_t OpenFiles() {
-  std::error_code error;
-  uint64_t files = 0;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", error);
-       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
-    ++files;
+// What follows "KEY:" in lines like those of /proc/cpuinfo; empty: no such key.
+absl::string_view ValueOf(absl::string_view key, absl::string_view lines) {
+  for (const absl::string_view line : absl::StrSplit(lines, '\n')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    if (absl::StripAsciiWhitespace(parts.first) == key) {
+      return absl::StripAsciiWhitespace(parts.second);
+    }
   }
-  return files;
+  return "";
 }
 
 // ---- GPUs: from NVIDIA's driver in /proc, else from its library -------------------------------
@@ -74,11 +76,8 @@ std::vector<std::string> GpusOfProc() {
   for (auto it = std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error);
        !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
     const std::string information = Contents((it->path() / "information").string());
-    for (const absl::string_view line : absl::StrSplit(information, '\n')) {
-      const std::pair<absl::string_view, absl::string_view> parts =
-          absl::StrSplit(line, absl::MaxSplits(':', 1));
-      if (parts.first == "Model") gpus.emplace_back(absl::StripAsciiWhitespace(parts.second));
-    }
+    const absl::string_view model = ValueOf("Model", information);
+    if (!model.empty()) gpus.emplace_back(model);
   }
   std::sort(gpus.begin(), gpus.end());
   return gpus;
@@ -132,29 +131,15 @@ const NodeReply& Gpus() {
 }  // namespace
 
 std::string CpuModelOf(absl::string_view cpuinfo) {
-  for (const absl::string_view line : absl::StrSplit(cpuinfo, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(line, absl::MaxSplits(':', 1));
-    if (absl::StripAsciiWhitespace(parts.first) == "model name") {
-      return std::string(absl::StripAsciiWhitespace(parts.second));
-    }
-  }
-  return "";
+  return std::string(ValueOf("model name", cpuinfo));
 }
 
 uint64_t MeminfoBytes(absl::string_view meminfo, absl::string_view key) {
-  for (const absl::string_view line : absl::StrSplit(meminfo, '\n')) {
-    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    uint64_t kib = 0;
-    if (words.size() >= 2 && words[0] == absl::StrCat(key, ":") &&
-        absl::SimpleAtoi(words[1], &kib)) {
-      return kib << 10;
-    }
-  }
-  return 0;
+  const absl::string_view value = ValueOf(key, meminfo);  // "8000 kB"
+  uint64_t kib = 0;
+  return absl::SimpleAtoi(value.substr(0, value.find(' ')), &kib) ? kib << 10 : 0;
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.08  Sat Feb 17 ..."
 std::string NvidiaDriverOf(absl::string_view version) {
   const std::string first(version.substr(0, version.find('\n')));
   for (const absl::string_view word : absl::StrSplit(first, ' ', absl::SkipEmpty())) {
@@ -186,7 +171,7 @@ NodeReply DescribeNode() {
   }
   const uint64_t available = AvailableMemoryBytes();
   node.set_available_bytes(available == std::numeric_limits<uint64_t>::max() ? 0 : available);
-  node.set_open_files(OpenFiles());
+  node.set_open_files(CountEntries("/proc/self/fd"));
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) node.set_open_files_max(files.rlim_cur);
   node.set_congestion_control(std::string(

@@ -7,8 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/btree_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/byte_io.h"
 #include "common/base/status_macros.h"
 #include "common/protocol/limits.h"
 #include "xxhash.h"
@@ -45,12 +47,9 @@ absl::StatusOr<uint64_t> CountElements(const Parameter& parameter) {
 }
 
 absl::Status CheckKind(const Parameter& parameter) {
-  if (std::find(std::begin(kKindsInOrder), std::end(kKindsInOrder), parameter.kind()) ==
-      std::end(kKindsInOrder)) {
-    return BadParameter(parameter, absl::StrCat("has kind ", static_cast<int>(parameter.kind()),
-                                                "; expected trainable, statistic or frozen"));
-  }
-  return absl::OkStatus();
+  if (absl::c_linear_search(kKindsInOrder, parameter.kind())) return absl::OkStatus();
+  return BadParameter(parameter, absl::StrCat("has kind ", static_cast<int>(parameter.kind()),
+                                              "; expected trainable, statistic or frozen"));
 }
 
 // The index of the first node that reads each parameter; -1: none.
@@ -194,46 +193,27 @@ void MakePartitions(Layout* layout) {
 }
 
 // Little-endian, fixed widths, lengths before contents: different layouts have different encodings.
-class CanonicalEncoder {
- public:
-  void Add(uint64_t value) {
-    for (int i = 0; i < 8; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
-  }
-  void Add(const std::string& text) {
-    Add(text.size());
-    bytes_ += text;
-  }
-  uint64_t Digest() const { return XXH3_64bits(bytes_.data(), bytes_.size()); }
-
- private:
-  std::string bytes_;
-};
-
 uint64_t DigestOf(const Graph& graph, const Layout& layout) {
-  CanonicalEncoder encoder;
-  encoder.Add(layout.parameters.size());
+  std::string bytes;
+  ByteWriter writer(&bytes);
+  writer(uint64_t{layout.parameters.size()});
   for (size_t p = 0; p < layout.parameters.size(); ++p) {
-    encoder.Add(graph.parameters(static_cast<int>(p)).name());
-    encoder.Add(layout.parameters[p].flat_begin);
-    encoder.Add(layout.parameters[p].elements);
+    const std::string& name = graph.parameters(static_cast<int>(p)).name();
+    writer(uint64_t{name.size()});
+    bytes += name;
+    writer(layout.parameters[p].flat_begin, layout.parameters[p].elements);
   }
-  encoder.Add(layout.partitions.size());
-  encoder.Add(layout.slices.size());
+  writer(uint64_t{layout.partitions.size()}, uint64_t{layout.slices.size()});
   for (const Slice& slice : layout.slices) {
-    encoder.Add(slice.partition.value);
-    encoder.Add(static_cast<uint64_t>(slice.kind));
-    encoder.Add(std::bit_cast<uint64_t>(slice.statistic_momentum));
-    encoder.Add(static_cast<uint64_t>(slice.group));
-    encoder.Add(slice.elements);
-    encoder.Add(slice.segments.size());
+    writer(uint64_t{slice.partition.value}, static_cast<uint64_t>(slice.kind),
+           slice.statistic_momentum, static_cast<uint64_t>(slice.group), uint64_t{slice.elements},
+           uint64_t{slice.segments.size()});
     for (const Segment& segment : slice.segments) {
-      encoder.Add(segment.param);
-      encoder.Add(segment.param_begin);
-      encoder.Add(segment.slice_begin);
-      encoder.Add(segment.length);
+      writer(uint64_t{segment.param}, segment.param_begin, uint64_t{segment.slice_begin},
+             uint64_t{segment.length});
     }
   }
-  return encoder.Digest();
+  return XXH3_64bits(bytes.data(), bytes.size());
 }
 
 // Splits [begin, end) into maximal aligned ranges, ascending.

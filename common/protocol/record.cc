@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 #include "common/defences.h"
@@ -142,10 +141,6 @@ uint32_t Load32(absl::string_view bytes, size_t at) {
   return ByteReader(bytes.substr(at)).Get<uint32_t>();
 }
 
-uint32_t CrcOf(absl::string_view bytes) {
-  return Crc32c(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()));
-}
-
 // What says that these bytes are a whole record of this release, before any field is trusted.
 absl::Status CheckEnvelope(absl::string_view bytes) {
   if (bytes.size() < kEnvelopeBytes + kCrcBytes || bytes.size() > limits::kRecordBytesMax) {
@@ -165,7 +160,7 @@ absl::Status CheckEnvelope(absl::string_view bytes) {
     return Refuse("length", absl::StrCat("the ", said, " bytes that it says"),
                   absl::StrCat(bytes.size()), kDamaged);
   }
-  const uint32_t crc = CrcOf(bytes.substr(0, bytes.size() - kCrcBytes));
+  const uint32_t crc = Crc32cOf(bytes.substr(0, bytes.size() - kCrcBytes));
   if (const uint32_t came = Load32(bytes, bytes.size() - kCrcBytes); came != crc) {
     return Refuse("CRC", absl::StrCat(crc), absl::StrCat(came), kDamaged);
   }
@@ -193,7 +188,7 @@ void EncodeRecord(const Record& record, std::string* out) {
   }
   const auto bytes = static_cast<uint32_t>(out->size() + kCrcBytes);
   std::memcpy(out->data() + kBytesAt, &bytes, sizeof(bytes));
-  writer(CrcOf(*out));
+  writer(Crc32cOf(*out));
 }
 
 absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {

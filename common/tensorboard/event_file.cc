@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/types/span.h"
+#include "common/base/byte_io.h"
 #include "common/base/crc32c.h"
 #include "common/base/status_macros.h"
 
@@ -20,13 +20,8 @@ namespace {
 
 constexpr int kNamesTried = 1000;  // files per process and second
 
-void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {
-  for (int i = 0; i < bytes; ++i) out->push_back(static_cast<char>(value >> (8 * i)));
-}
-
 uint32_t MaskedCrc(absl::string_view data) {
-  const uint32_t crc =
-      Crc32c(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data.data()), data.size()));
+  const uint32_t crc = Crc32cOf(data);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8;
 }
 
@@ -68,10 +63,11 @@ absl::StatusOr<OwnedFd> OpenNew(int fd, const std::string& folder, absl::Time no
 
 std::string RecordFrame(absl::string_view data) {
   std::string frame;
-  AppendLittleEndian(data.size(), 8, &frame);
-  AppendLittleEndian(MaskedCrc(frame), 4, &frame);
+  ByteWriter writer(&frame);
+  writer(uint64_t{data.size()});
+  writer(MaskedCrc(frame));
   frame.append(data.data(), data.size());
-  AppendLittleEndian(MaskedCrc(data), 4, &frame);
+  writer(MaskedCrc(data));
   return frame;
 }
 

@@ -17,6 +17,7 @@
 
 namespace starling {
 
+// With the numbers of Role (proto/coordinator.proto).
 enum class PeerRole : uint8_t { kClient = 1, kWorker = 2, kShard = 3, kCoordinator = 4 };
 
 inline constexpr PeerRole kPeerRoles[] = {PeerRole::kClient, PeerRole::kWorker, PeerRole::kShard,

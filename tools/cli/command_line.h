@@ -28,8 +28,8 @@ namespace starling::cli {
 // Not thread-safe.
 class CommandLine {
  public:
-  // A verb's code, called once the command line and the settings are read. Returns the exit code, or
-  // an error, which is printed and has its own exit code (exit_code.h).
+  // A verb's code, called once the command line and the settings are read. Returns the exit code,
+  // or an error, which is printed and has its own exit code (exit_code.h).
   using Action = std::function<absl::StatusOr<int>(Context& context)>;
 
   CommandLine();
