@@ -247,7 +247,6 @@ class Bench {
         "\"flops\": {%s}}\n",
         device_->name().c_str(), device_->instruction_set().c_str(), version->major, version->minor,
         version->patch, absl::StrJoin(flops, ", ").c_str());
-    std::fflush(stdout);
     return absl::OkStatus();
   }
 
@@ -269,7 +268,6 @@ class Bench {
     }
     if (!measured.ok()) return measured.status();
     std::printf("{\"units\": %.17g, \"seconds\": %.9f}\n", measured->units, measured->seconds);
-    std::fflush(stdout);
     return absl::OkStatus();
   }
 
@@ -307,6 +305,7 @@ absl::Status Serve(int threads, bool capture) {
 int ComputeBenchMain(int argc, char** argv) {
   constexpr const char* kUsage =
       "usage: compute_bench THREADS (a power of two, at most 8), or: compute_bench gpu [plain]\n";
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const bool plain = argc == 3 && std::string(argv[1]) == "gpu" && std::string(argv[2]) == "plain";
   const std::string where = argc == 2 || plain ? argv[1] : "";
   if (where == "--help") {

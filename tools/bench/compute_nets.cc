@@ -12,26 +12,23 @@
 namespace starling {
 namespace {
 
-absl::StatusOr<ComputeNet> Lenet() {
+// Trained on images.
+absl::StatusOr<ComputeNet> ImageNet(const char* builtin, const BuiltinArguments& arguments,
+                                    const ModelInput& input, uint32_t batch) {
   ComputeNet net;
-  STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(),
-                            BuildBuiltin("lenet", {}, {{1, 28, 28}, 10}));
+  STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(), BuildBuiltin(builtin, arguments, input));
   net.spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.9);
-  net.spec.mutable_batch()->set_global(128);
+  net.spec.mutable_batch()->set_global(batch);
   net.rate = 0.001;
   return net;
 }
 
+absl::StatusOr<ComputeNet> Lenet() { return ImageNet("lenet", {}, {{1, 28, 28}, 10}, 128); }
+
 absl::StatusOr<ComputeNet> Resnet18() {
-  ComputeNet net;
   BuiltinArguments arguments;
   arguments["stem"].set_s("cifar");
-  STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(),
-                            BuildBuiltin("resnet18", arguments, {{3, 32, 32}, 10}));
-  net.spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.9);
-  net.spec.mutable_batch()->set_global(64);
-  net.rate = 0.001;
-  return net;
+  return ImageNet("resnet18", arguments, {{3, 32, 32}, 10}, 64);
 }
 
 // A GPT by `arguments`, on `context` tokens below `vocabulary`.
@@ -67,13 +64,7 @@ absl::StatusOr<ComputeNet> Gpt2() {
 }
 
 absl::StatusOr<ComputeNet> Resnet50() {
-  ComputeNet net;
-  STARLING_ASSIGN_OR_RETURN(*net.spec.mutable_model(),
-                            BuildBuiltin("resnet50", {}, {{3, 224, 224}, 1000}));
-  net.spec.mutable_optimizer()->mutable_momentum()->set_momentum(0.9);
-  net.spec.mutable_batch()->set_global(256);
-  net.rate = 0.001;
-  return net;
+  return ImageNet("resnet50", {}, {{3, 224, 224}, 1000}, 256);
 }
 
 struct Entry {

@@ -118,13 +118,11 @@ class Report {
   void Part(const std::string& name, Where where, absl::Duration limit,
             const std::function<Outcome()>& part) {
     std::printf("== %s (%.0f s at most)\n", name.c_str(), absl::ToDoubleSeconds(limit));
-    std::fflush(stdout);
     const absl::Time begin = absl::Now();
     const Outcome outcome = part();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
     const char* const verdict = VerdictText(outcome.verdict);
     std::printf("%s: %s: %s\n", name.c_str(), verdict, outcome.text.c_str());
-    std::fflush(stdout);
     ++(where == Where::kGpu ? on_gpu_ : on_cpu_)[outcome.verdict];
     Json figures = Json::object();
     for (const bundle::Figure& figure : outcome.figures) {
@@ -151,7 +149,6 @@ class Report {
     json_["last"] = last;
     WriteJson();
     std::printf("%s\n", last.c_str());
-    std::fflush(stdout);
   }
 
  private:
@@ -307,6 +304,7 @@ int CheckMain(int argc, char** argv) {
                  "a python3 whose PyTorch sees the GPU, to measure it, too");
   app.add_option("--torch-library-path", options.torch.library_path,
                  "LD_LIBRARY_PATH for that python3 (default: empty)");
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -85,11 +85,10 @@ absl::StatusOr<std::string> Train(const Site& site, Where where) {
   const absl::Time begin = absl::Now();
   const std::string log = absl::StrCat(name, "-client");
   STARLING_ASSIGN_OR_RETURN(
-      const pid_t client,
-      Start(site, log, {"starling", "submit", "-f", job, "--watch", "--coordinator", address}));
-  STARLING_RETURN_IF_ERROR(Succeeded(site, log, client));
+      const std::string said,
+      Run(site, log, {"starling", "submit", "-f", job, "--watch", "--coordinator", address}));
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-  const std::string accuracy = Find(ReadFile(LogPath(site, log)), "test_accuracy=([0-9.]+)");
+  const std::string accuracy = Find(said, "test_accuracy=([0-9.]+)");
   const std::string text =
       absl::StrFormat("the job succeeded in %.0f s, test accuracy %s (expected %.2f or more)",
                       seconds, accuracy.empty() ? "unknown" : accuracy, kLeastAccuracy);

@@ -105,8 +105,13 @@ absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
 // Waits for its end; returns waitpid's status. Kills it at the deadline: kDeadlineExceeded.
 absl::StatusOr<int> WaitFor(pid_t pid, absl::Time deadline);
 
-// WaitFor; kInternal with the log's last lines if the exit status is not 0.
-absl::Status Succeeded(const Site& site, const std::string& log, pid_t pid);
+// Starts `starling-bundle ARGUMENT...`, and waits for its end until the site's deadline. Returns its
+// output, or WithLastWords if the exit status is not 0.
+absl::StatusOr<std::string> Run(const Site& site, const std::string& log,
+                                const std::vector<std::string>& arguments);
+
+// kInternal with this text and the log's last lines.
+absl::Status WithLastWords(const Site& site, const std::string& log, const std::string& text);
 
 }  // namespace starling::bundle
 

@@ -24,7 +24,6 @@ void Print(const Figure& figure) {
   std::string line = absl::StrCat("figure ", figure.name);
   for (const auto& [key, value] : figure.values) absl::StrAppend(&line, " ", key, "=", value);
   std::printf("%s\n", line.c_str());
-  std::fflush(stdout);
 }
 
 std::string LogPath(const Site& site, const std::string& name) {
@@ -59,18 +58,19 @@ absl::StatusOr<int> WaitFor(pid_t pid, absl::Time deadline) {
   }
 }
 
-absl::Status Succeeded(const Site& site, const std::string& log, pid_t pid) {
+absl::StatusOr<std::string> Run(const Site& site, const std::string& log,
+                                const std::vector<std::string>& arguments) {
+  STARLING_ASSIGN_OR_RETURN(const pid_t pid, Start(site, log, arguments));
   const absl::StatusOr<int> status = WaitFor(pid, site.deadline);
-  std::string why;
-  if (!status.ok()) {
-    why = std::string(status.status().message());
-  } else if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) {
-    return absl::OkStatus();
-  } else {
-    why = local::ExitText(*status);
-  }
+  if (status.ok() && *status == 0) return ReadFile(LogPath(site, log));
+  const std::string why =
+      status.ok() ? local::ExitText(*status) : std::string(status.status().message());
+  return WithLastWords(site, log, absl::StrCat(log, " ", why));
+}
+
+absl::Status WithLastWords(const Site& site, const std::string& log, const std::string& text) {
   return absl::InternalError(
-      absl::StrCat(log, " ", why, "; its last words:\n", local::LastLines(LogPath(site, log), 8)));
+      absl::StrCat(text, "; its last words:\n", local::LastLines(LogPath(site, log), 8)));
 }
 
 }  // namespace starling::bundle

@@ -37,9 +37,7 @@ class Client {
     const std::string log = absl::StrCat("client-", ++commands_);
     command.insert(command.begin(), "starling");
     command.insert(command.end(), {"--coordinator", address_});
-    STARLING_ASSIGN_OR_RETURN(const pid_t pid, Start(site_, log, command));
-    STARLING_RETURN_IF_ERROR(Succeeded(site_, log, pid));
-    return ReadFile(LogPath(site_, log));
+    return bundle::Run(site_, log, command);
   }
 
   absl::StatusOr<Json> Ask(std::vector<std::string> command) {
@@ -116,12 +114,12 @@ absl::StatusOr<double> ClusterRate(const Site& site, Client& client, const Bench
 absl::StatusOr<double> LocalRate(const Site& site, const BenchJob& job, double expected) {
   const std::string log = absl::StrCat("local-", job.name);
   const auto steps = static_cast<int64_t>(expected * absl::ToDoubleSeconds(kMeasured) / job.batch);
-  STARLING_ASSIGN_OR_RETURN(const pid_t pid, Start(site, log,
-                                                   {"local_trainer", job.file, "gpu",
-                                                    absl::StrCat(std::max<int64_t>(5, steps))}));
-  STARLING_RETURN_IF_ERROR(Succeeded(site, log, pid));
+  STARLING_ASSIGN_OR_RETURN(
+      const std::string said,
+      Run(site, log,
+          {"local_trainer", job.file, "gpu", absl::StrCat(std::max<int64_t>(5, steps))}));
   double rate = 0;
-  const std::string text = Find(ReadFile(LogPath(site, log)), "samples_per_second=([0-9.]+)");
+  const std::string text = Find(said, "samples_per_second=([0-9.]+)");
   if (absl::SimpleAtod(text, &rate) && rate > 0) return rate;
   return absl::InternalError(absl::StrCat(log, " says no samples_per_second"));
 }

@@ -13,7 +13,6 @@
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
-#include "tools/local/state_directory.h"
 
 namespace starling::bundle {
 namespace {
@@ -71,9 +70,7 @@ absl::StatusOr<Json> Contender::Answer() {
     }
     if (ended) {
       pid_ = -1;
-      return absl::InternalError(absl::StrCat(name_, " ", local::ExitText(status),
-                                              "; its last words:\n",
-                                              local::LastLines(LogPath(site_, name_), 8)));
+      return WithLastWords(site_, name_, absl::StrCat(name_, " ", local::ExitText(status)));
     }
     if (absl::Now() >= site_.deadline) {
       static_cast<void>(WaitFor(pid_, site_.deadline));  // kills it

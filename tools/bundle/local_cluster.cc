@@ -13,7 +13,6 @@
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
-#include "tools/local/state_directory.h"
 
 namespace starling::bundle {
 namespace {
@@ -70,8 +69,7 @@ absl::StatusOr<std::string> LocalCluster::Begin(const std::string& folder) {
       absl::SleepFor(absl::Milliseconds(50));
       continue;
     }
-    return absl::InternalError(absl::StrCat("the cluster ", why, "; its last words:\n",
-                                            local::LastLines(LogPath(site_, log_), 8)));
+    return WithLastWords(site_, log_, absl::StrCat("the cluster ", why));
   }
 }
 

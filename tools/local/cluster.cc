@@ -218,11 +218,6 @@ void Cluster::Signal(Role role, int signal) {
   }
 }
 
-bool Cluster::AnyRuns() const {
-  return std::any_of(daemons_.begin(), daemons_.end(),
-                     [](const Daemon& daemon) { return daemon.pid > 0; });
-}
-
 void Cluster::WaitForEnd(absl::Time deadline, const std::set<Role>& roles) {
   for (;;) {
     Reap([](Daemon&, int) {});
@@ -236,7 +231,6 @@ void Cluster::WaitForEnd(absl::Time deadline, const std::set<Role>& roles) {
 }
 
 void Cluster::Stop() {
-  if (!AnyRuns()) return;
   const absl::Time begin = MonotonicNow();
   Signal(Role::kWorker, SIGTERM);
   WaitForEnd(begin + kWorkersStop, {Role::kWorker});

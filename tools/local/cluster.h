@@ -88,7 +88,6 @@ class Cluster {
   void OnDeath(Daemon& daemon, int wait_status);
   void LaunchDue();
   void Signal(Role role, int signal);
-  bool AnyRuns() const;
   void WaitForEnd(absl::Time deadline, const std::set<Role>& roles);
   // Reaps ended processes; calls `dead` for each.
   void Reap(const std::function<void(Daemon&, int wait_status)>& dead);

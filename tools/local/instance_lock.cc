@@ -39,9 +39,9 @@ absl::StatusOr<bool> WaitUntilFree(const std::string& path, absl::Time deadline)
 }  // namespace
 
 absl::StatusOr<InstanceLock> InstanceLock::Take(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  InstanceLock lock(OwnedFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)));
+  const int fd = lock.fd_.get();
   if (fd < 0) return SystemError("open", path);
-  InstanceLock lock(fd);
   struct flock whole = WholeFile();
   if (fcntl(fd, F_SETLK, &whole) == 0) return lock;
   if (errno != EAGAIN && errno != EACCES) return SystemError("lock", path);
@@ -52,42 +52,33 @@ absl::StatusOr<InstanceLock> InstanceLock::Take(const std::string& path) {
 
 bool InstanceLock::in_place() const {
   struct stat file = {};
-  return fstat(fd_, &file) == 0 && file.st_nlink > 0;
-}
-
-InstanceLock::~InstanceLock() {
-  if (fd_ >= 0) close(fd_);
+  return fstat(fd_.get(), &file) == 0 && file.st_nlink > 0;
 }
 
 absl::StatusOr<pid_t> LockHolder(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    if (errno == ENOENT) return 0;
-    return SystemError("open", path);
-  }
+  const OwnedFd file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.open() && errno == ENOENT) return 0;
+  if (!file.open()) return SystemError("open", path);
   struct flock whole = WholeFile();
-  const int failed = fcntl(fd, F_GETLK, &whole);
-  close(fd);
-  if (failed != 0) return SystemError("look at the lock of", path);
+  if (fcntl(file.get(), F_GETLK, &whole) != 0) return SystemError("look at the lock of", path);
   return whole.l_type == F_UNLCK ? 0 : whole.l_pid;
 }
 
 absl::StatusOr<bool> StopLockHolder(const std::string& path, absl::Duration patience) {
   STARLING_ASSIGN_OR_RETURN(const pid_t holder, LockHolder(path));
   if (holder == 0) return false;
-  const int pidfd = pidfd_open(holder, 0);
+  const OwnedFd process(pidfd_open(holder, 0));
   // It held the lock before and after pidfd_open, so the descriptor is that process's.
   const auto still = LockHolder(path);
   absl::StatusOr<bool> free = true;
-  if (pidfd >= 0 && still.ok() && *still == holder) {
-    pidfd_send_signal(pidfd, SIGTERM, nullptr, 0);
+  if (process.open() && still.ok() && *still == holder) {
+    pidfd_send_signal(process.get(), SIGTERM, nullptr, 0);
     free = WaitUntilFree(path, MonotonicNow() + patience);
     if (free.ok() && !*free) {
-      pidfd_send_signal(pidfd, SIGKILL, nullptr, 0);
+      pidfd_send_signal(process.get(), SIGKILL, nullptr, 0);
       free = WaitUntilFree(path, MonotonicNow() + absl::Seconds(2));
     }
   }
-  if (pidfd >= 0) close(pidfd);
   STARLING_RETURN_IF_ERROR(free.status());
   if (!*free) return absl::DeadlineExceededError(absl::StrCat("process ", holder, " does not end"));
   return true;

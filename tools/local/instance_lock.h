@@ -6,10 +6,12 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/owned_fd.h"
 
 namespace starling::local {
 
@@ -20,16 +22,12 @@ class InstanceLock {
   // kAlreadyExists names the process that holds it.
   static absl::StatusOr<InstanceLock> Take(const std::string& path);
 
-  InstanceLock(InstanceLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  InstanceLock& operator=(InstanceLock&&) = delete;
-  ~InstanceLock();
-
   // False: the file was deleted meanwhile, so no other process sees this lock.
   bool in_place() const;
 
  private:
-  explicit InstanceLock(int fd) : fd_(fd) {}
-  int fd_;
+  explicit InstanceLock(OwnedFd fd) : fd_(std::move(fd)) {}
+  OwnedFd fd_;
 };
 
 // The process that holds the lock; 0: none. Never call it in the process that holds the lock: it

@@ -8,10 +8,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/files.h"
+#include "common/base/owned_fd.h"
 
 namespace starling::local {
 namespace {
@@ -61,11 +62,6 @@ std::vector<char*> DaemonEnvironment() {
   _exit(127);
 }
 
-absl::Status SystemError(int error, const std::string& what) {
-  const std::string message = absl::StrCat("cannot ", what, ": ", std::strerror(error));
-  return error == ENOENT ? absl::NotFoundError(message) : absl::UnavailableError(message);
-}
-
 }  // namespace
 
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::string& log_path,
@@ -73,32 +69,26 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::str
   std::vector<char*> raw;
   for (const std::string& arg : argv) raw.push_back(const_cast<char*>(arg.c_str()));
   raw.push_back(nullptr);
-  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (log < 0) return SystemError(errno, absl::StrCat("open ", log_path));
-  const int input = open(input_path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (input < 0) {
-    const absl::Status status = SystemError(errno, absl::StrCat("open ", input_path));
-    close(log);
-    return status;
-  }
+  const OwnedFd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log.open()) return SystemError("open", log_path);
+  const OwnedFd input(open(input_path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!input.open()) return SystemError("open", input_path);
   int error_pipe[2];
-  if (pipe2(error_pipe, O_CLOEXEC) != 0) {
-    close(input);
-    close(log);
-    return SystemError(errno, "make a pipe");
-  }
+  if (pipe2(error_pipe, O_CLOEXEC) != 0) return SystemError("make", "a pipe");
+  const OwnedFd error_in(error_pipe[0]);
+  OwnedFd error_out(error_pipe[1]);
   std::vector<char*> environment = DaemonEnvironment();
   const pid_t parent = getpid();
   const pid_t pid = fork();
-  if (pid == 0) RunChild(raw.data(), environment.data(), input, log, parent, error_pipe[1]);
+  if (pid == 0) {
+    RunChild(raw.data(), environment.data(), input.get(), log.get(), parent, error_out.get());
+  }
   int error = pid < 0 ? errno : 0;
-  close(input);
-  close(log);
-  close(error_pipe[1]);
-  if (pid > 0 && read(error_pipe[0], &error, sizeof error) > 0) waitpid(pid, nullptr, 0);
-  close(error_pipe[0]);
-  if (error != 0) return SystemError(error, absl::StrCat("start ", argv[0]));
-  return pid;
+  error_out.Reset();
+  if (pid > 0 && read(error_in.get(), &error, sizeof error) > 0) waitpid(pid, nullptr, 0);
+  if (error == 0) return pid;
+  errno = error;
+  return SystemError("start", argv[0]);
 }
 
 std::string ExitText(int wait_status) {
