@@ -6,6 +6,7 @@
 #include "common/admin/process_metrics.h"
 #include "common/base/clock.h"
 #include "common/base/descriptors.h"
+#include "common/base/status_macros.h"
 #include "common/version/version.h"
 
 namespace starling::admin {
@@ -44,10 +45,7 @@ absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(const std::string& listen,
   options.listen = listen;
   auto server = HttpServer::Start(
       options, [raw = admin.get()](const HttpRequest& request) { return raw->Serve(request); });
-  if (!server.ok()) {
-    return absl::Status(server.status().code(),
-                        absl::StrCat("--admin-address: ", server.status().message()));
-  }
+  STARLING_RETURN_IF_ERROR(Prefixed("--admin-address", server.status()));
   // If a scrape runs while this line executes, it needs the server's counts, too.
   MutexLock lock(&admin->mutex_);
   admin->server_ = *std::move(server);

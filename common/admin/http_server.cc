@@ -52,7 +52,7 @@ HttpResponse TextResponse(int status, absl::string_view why) {
 
 struct Connection {
   enum State { kReading, kWriting, kLingering };
-  int fd = -1;
+  OwnedFd fd;
   State state = kReading;
   absl::Time deadline;
   std::string in;
@@ -72,11 +72,8 @@ class PollServer final : public HttpServer {
 
   ~PollServer() override {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_fd_, &one, sizeof(one));
+    [[maybe_unused]] const ssize_t written = write(stop_fd_.get(), &one, sizeof(one));
     thread_.join();
-    for (const Connection& connection : connections_) close(connection.fd);
-    close(listener_.fd);
-    close(stop_fd_);
   }
 
   int port() const override { return listener_.port; }
@@ -90,11 +87,12 @@ class PollServer final : public HttpServer {
   void Run() {
     pthread_setname_np(pthread_self(), "admin");
     for (;;) {
-      std::vector<pollfd> fds = {{stop_fd_, POLLIN, 0},
-                                 {MonotonicNow() < rest_until_ ? -1 : listener_.fd, POLLIN, 0}};
+      std::vector<pollfd> fds = {
+          {stop_fd_.get(), POLLIN, 0},
+          {MonotonicNow() < rest_until_ ? -1 : listener_.fd.get(), POLLIN, 0}};
       for (const Connection& connection : connections_) {
         const bool writing = connection.state == Connection::kWriting;
-        fds.push_back({connection.fd, static_cast<short>(writing ? POLLOUT : POLLIN), 0});
+        fds.push_back({connection.fd.get(), static_cast<short>(writing ? POLLOUT : POLLIN), 0});
       }
       poll(fds.data(), fds.size(), WaitMillis());
       if (fds[0].revents != 0) return;
@@ -126,12 +124,7 @@ class PollServer final : public HttpServer {
         if (tell) Answer(*it, TextResponse(408, "the request did not come in time"));
         keep = tell && Advance(*it);
       }
-      if (keep) {
-        ++it;
-      } else {
-        close(it->fd);
-        it = connections_.erase(it);
-      }
+      it = keep ? std::next(it) : connections_.erase(it);
     }
   }
 
@@ -145,7 +138,7 @@ class PollServer final : public HttpServer {
   bool Read(Connection& connection) {
     char bytes[kRequestBytesMax + 1];
     const size_t room = kRequestBytesMax + 1 - connection.in.size();
-    const ssize_t got = recv(connection.fd, bytes, room, 0);
+    const ssize_t got = recv(connection.fd.get(), bytes, room, 0);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     connection.in.append(bytes, static_cast<size_t>(got));
@@ -166,7 +159,7 @@ class PollServer final : public HttpServer {
 
   bool Write(Connection& connection) {
     while (connection.sent < connection.out.size()) {
-      const ssize_t sent = send(connection.fd, connection.out.data() + connection.sent,
+      const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.sent,
                                 connection.out.size() - connection.sent, MSG_NOSIGNAL);
       if (sent < 0) return errno == EAGAIN || errno == EINTR;
       connection.sent += static_cast<size_t>(sent);
@@ -174,12 +167,12 @@ class PollServer final : public HttpServer {
     connection.out = std::string();
     connection.state = Connection::kLingering;
     connection.deadline = MonotonicNow() + kLinger;
-    return shutdown(connection.fd, SHUT_WR) == 0;
+    return shutdown(connection.fd.get(), SHUT_WR) == 0;
   }
 
   bool Drop(Connection& connection) {
     char bytes[4096];
-    const ssize_t got = recv(connection.fd, bytes, sizeof(bytes), 0);
+    const ssize_t got = recv(connection.fd.get(), bytes, sizeof(bytes), 0);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     connection.dropped += static_cast<size_t>(got);
     return got > 0 && connection.dropped < kLingerBytesMax;
@@ -187,7 +180,7 @@ class PollServer final : public HttpServer {
 
   void Accept() {
     for (int i = 0; i < kAcceptsAtOnce; ++i) {
-      const int fd = accept4(listener_.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      const int fd = accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
         rest_until_ = MonotonicNow() + kRest;
         if (!connections_.empty()) Evict();
@@ -196,8 +189,8 @@ class PollServer final : public HttpServer {
       if (fd < 0) return;  // none is pending, or it was reset before accept
       Count(&Counts::accepted);
       if (connections_.size() >= options_.connections_max) Evict();
-      connections_.push_back({});
-      connections_.back().fd = fd;
+      connections_.emplace_back();
+      connections_.back().fd.Reset(fd);
       connections_.back().deadline = MonotonicNow() + options_.request_deadline;
     }
   }
@@ -205,7 +198,6 @@ class PollServer final : public HttpServer {
   // The oldest connection: the list is in order of arrival.
   void Evict() {
     Count(&Counts::evicted);
-    close(connections_.front().fd);
     connections_.pop_front();
   }
 
@@ -221,7 +213,7 @@ class PollServer final : public HttpServer {
   const Options options_;
   const Handler handler_;
   const Listener listener_;
-  const int stop_fd_;
+  const OwnedFd stop_fd_;
   mutable Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 

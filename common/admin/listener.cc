@@ -3,7 +3,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -45,12 +44,12 @@ absl::Status BindAndListen(int fd, const addrinfo& where, const std::string& add
   return absl::OkStatus();
 }
 
-Listener Describe(int fd, const std::string& host) {
+Listener Describe(OwnedFd fd, const std::string& host) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &size);
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &size);
   Listener listener;
-  listener.fd = fd;
+  listener.fd = std::move(fd);
   listener.port =
       ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                         : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
@@ -77,13 +76,12 @@ absl::StatusOr<Listener> Listen(const std::string& address) {
   if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
     return Unavailable(address, gai_strerror(error));
   }
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  absl::Status status =
-      fd < 0 ? Unavailable(address, std::strerror(errno)) : BindAndListen(fd, *found, address);
+  OwnedFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const absl::Status status = fd.open() ? BindAndListen(fd.get(), *found, address)
+                                        : Unavailable(address, std::strerror(errno));
   freeaddrinfo(found);
-  if (status.ok()) return Describe(fd, host);
-  if (fd >= 0) close(fd);
-  return status;
+  if (!status.ok()) return status;
+  return Describe(std::move(fd), host);
 }
 
 }  // namespace starling::admin

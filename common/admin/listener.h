@@ -5,11 +5,12 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/base/owned_fd.h"
 
 namespace starling::admin {
 
 struct Listener {
-  int fd = -1;  // non-blocking; owned by the caller
+  OwnedFd fd;  // non-blocking
   int port = 0;
   std::string address;  // "127.0.0.1:40123", "[::1]:40123"
 };

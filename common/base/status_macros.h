@@ -1,7 +1,8 @@
-// Early returns for absl::Status and absl::StatusOr.
+// Early returns for absl::Status and absl::StatusOr, and words before an error's text.
 //
 //   STARLING_RETURN_IF_ERROR(Check(graph));
 //   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(graph));
+//   return Prefixed("port file", ReplaceFile(path, {text}));
 #ifndef STARLING_COMMON_BASE_STATUS_MACROS_H_
 #define STARLING_COMMON_BASE_STATUS_MACROS_H_
 
@@ -9,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 #define STARLING_STATUS_CONCAT_INNER(a, b) a##b
 #define STARLING_STATUS_CONCAT(a, b) STARLING_STATUS_CONCAT_INNER(a, b)
@@ -28,5 +31,15 @@
   auto holder = (expression);                                       \
   if (!holder.ok()) return std::move(holder).status();              \
   target = *std::move(holder)
+
+namespace starling {
+
+// An error becomes "PREFIX: its text", with the same code.
+inline absl::Status Prefixed(absl::string_view prefix, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(prefix, ": ", status.message()));
+}
+
+}  // namespace starling
 
 #endif  // STARLING_COMMON_BASE_STATUS_MACROS_H_

@@ -17,10 +17,10 @@ using ::testing::HasSubstr;
 absl::StatusOr<JobSpec> Parse(const std::string& data, const std::string& directory = "/jobs") {
   JobFileOptions options;
   options.directory = directory;
-  options.environment = [](const std::string& name) -> absl::optional<std::string> {
+  options.environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "DATA") return std::string("/data");
     if (name == "HOME") return std::string("/home/me");
-    return absl::nullopt;
+    return std::nullopt;
   };
   options.matching_files = [](const std::string& pattern) -> std::vector<std::string> {
     if (pattern == "/jobs/t-*.bin") return {"/jobs/t-b.bin", "/jobs/t-a.bin"};

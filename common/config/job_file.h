@@ -3,11 +3,11 @@
 #define STARLING_COMMON_CONFIG_JOB_FILE_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "proto/job.pb.h"
 
 namespace starling::config {
@@ -18,7 +18,7 @@ inline constexpr uint32_t kRecomputeBlocksMax = 10'000;  // more than any model 
 struct JobFileOptions {
   std::string directory;  // where relative data paths start; absolute
   // Looks up $VAR in data paths, and HOME for ~. nullopt: unset; the error names the variable.
-  std::function<absl::optional<std::string>(const std::string&)> environment;
+  std::function<std::optional<std::string>(const std::string&)> environment;
   // The files that match a pattern of *, ? and [...], in any order, for lists of paths. Null:
   // patterns are refused.
   std::function<std::vector<std::string>(const std::string& pattern)> matching_files;

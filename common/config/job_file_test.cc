@@ -43,9 +43,9 @@ spec:
 absl::StatusOr<JobSpec> Parse(const std::string& text, std::vector<std::string> overrides = {}) {
   JobFileOptions options;
   options.directory = "/jobs";
-  options.environment = [](const std::string& name) -> absl::optional<std::string> {
+  options.environment = [](const std::string& name) -> std::optional<std::string> {
     if (name == "DATA") return std::string("/data");
-    return absl::nullopt;
+    return std::nullopt;
   };
   options.overrides = std::move(overrides);
   return ParseJobFile(text, options);

@@ -19,7 +19,7 @@ namespace {
 std::string WithHome(const Section& section, const std::string& key, const std::string& text,
                      const JobFileOptions& options) {
   if (text.empty() || text[0] != '~') return text;
-  const auto home = options.environment ? options.environment("HOME") : absl::nullopt;
+  const auto home = options.environment ? options.environment("HOME") : std::nullopt;
   if (text.size() > 1 && text[1] != '/') {
     section.Fail(key, absl::StrCat("\"", text,
                                    "\": ~ stands for your own home folder alone, as ~/: "
@@ -51,7 +51,7 @@ std::string Expand(const Section& section, const std::string& key, const std::st
            (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
       ++end;
     const std::string name = text.substr(begin, end - begin);
-    const auto value = options.environment ? options.environment(name) : absl::nullopt;
+    const auto value = options.environment ? options.environment(name) : std::nullopt;
     if (name.empty() || !value || (braces && (end >= text.size() || text[end] != '}'))) {
       section.Fail(key, absl::StrCat("$", name, " in \"", text,
                                      "\" is not set: export it, or write the path out"));

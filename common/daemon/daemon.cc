@@ -265,9 +265,7 @@ int RunDaemon(PeerRole role, const DaemonFlags& flags,
 
 absl::Status WritePortFile(const std::string& path, int port) {
   if (path.empty()) return absl::OkStatus();
-  const absl::Status status = ReplaceFile(path, {absl::StrCat(port, "\n")});
-  return status.ok() ? status
-                     : absl::Status(status.code(), absl::StrCat("port file: ", status.message()));
+  return Prefixed("port file", ReplaceFile(path, {absl::StrCat(port, "\n")}));
 }
 
 std::string NoCoordinator(absl::string_view address, absl::Duration silent,

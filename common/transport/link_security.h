@@ -26,6 +26,7 @@ struct TlsFiles {
   std::string certificate;  // of this process, then the intermediates up to the authority
   std::string key;          // unencrypted
   std::string authorities;  // trusted on both sides of a link
+  friend bool operator==(const TlsFiles&, const TlsFiles&) = default;
 };
 
 // State shared by all links of a process. Thread-safe.
@@ -68,12 +69,7 @@ class LinkSecurity {
   enum class Mode { kLoopback, kInsecure, kTls };
   explicit LinkSecurity(Mode mode) : mode_(mode) {}
 
-  struct Contents {  // of the files
-    std::string certificate;
-    std::string key;
-    std::string authorities;
-    friend bool operator==(const Contents&, const Contents&) = default;
-  };
+  using Contents = TlsFiles;  // of the files, in place of their names
   absl::StatusOr<Contents> ReadFiles() const;
   absl::Status CheckOwn(const Contents& contents, const CertificateAuthorities& authorities) const;
   absl::Status Install(const Contents& contents);

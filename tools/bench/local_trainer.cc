@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
 #include "common/config/job_file.h"
+#include "common/daemon/settings.h"
 #include "common/data_plan/job_steps.h"
 #include "common/schedule/learning_rate.h"
 #include "kernels/cpu/cpu_device.h"
@@ -59,10 +59,7 @@ absl::StatusOr<JobDescription> Describe(const std::string& path) {
   STARLING_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   config::JobFileOptions options;
   options.directory = ".";
-  options.environment = [](const std::string& name) -> absl::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? absl::nullopt : absl::make_optional<std::string>(value);
-  };
+  options.environment = ProcessEnvironment();
   JobDescription job;
   STARLING_ASSIGN_OR_RETURN(*job.mutable_spec(), config::ParseJobFile(text, options));
   const Inspection inspection = InspectData(job.spec());

@@ -105,8 +105,8 @@ absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
 // Waits for its end; returns waitpid's status. Kills it at the deadline: kDeadlineExceeded.
 absl::StatusOr<int> WaitFor(pid_t pid, absl::Time deadline);
 
-// Starts `starling-bundle ARGUMENT...`, and waits for its end until the site's deadline. Returns its
-// output, or WithLastWords if the exit status is not 0.
+// Starts `starling-bundle ARGUMENT...`, and waits for its end until the site's deadline. Returns
+// its output, or WithLastWords if the exit status is not 0.
 absl::StatusOr<std::string> Run(const Site& site, const std::string& log,
                                 const std::vector<std::string>& arguments);
 

@@ -74,10 +74,7 @@ int starling::cli::ClientMain(int argc, char** argv) {
   context.terminal = isatty(STDERR_FILENO) == 1;
   context.columns = TerminalColumns();
   context.executable_directory = ExecutableDirectory();
-  context.environment = [](const std::string& name) -> absl::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? absl::nullopt : absl::optional<std::string>(value);
-  };
+  context.environment = starling::ProcessEnvironment();
   context.now = [] { return starling::MonotonicNow(); };
   context.random = [] {
     std::random_device device;

@@ -70,11 +70,7 @@ int CommandLine::Run(std::vector<std::string> args, Context& context) {
 }
 
 absl::Status CommandLine::TakeSettings(Context& context) {
-  STARLING_RETURN_IF_ERROR(
-      settings_.Resolve([&](const std::string& name) -> std::optional<std::string> {
-        const auto value = context.environment(name);
-        return value ? std::optional<std::string>(*value) : std::nullopt;
-      }));
+  STARLING_RETURN_IF_ERROR(settings_.Resolve(context.environment));
   for (const std::string& variable : settings_.Unknown(context.environment_names)) {
     context.err << "warning: " << variable
                 << " is set, and no setting has that name: see starling --help\n";

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/optional.h"
+#include "common/daemon/settings.h"
 #include "common/transport/link_security.h"
 #include "common/values/slice_reader.h"
 #include "tools/cli/client.h"
@@ -26,7 +26,7 @@ struct Context {
   int columns = 80;                  // of the terminal
   std::string executable_directory;  // the folder of this client's own binary
 
-  std::function<absl::optional<std::string>(const std::string&)> environment;
+  Environment environment;
   std::vector<std::string> environment_names;  // of all variables
   std::function<absl::Time()> now;
   std::function<uint64_t()> random;

@@ -65,9 +65,7 @@ std::string Sparkline(const Series& series, uint64_t last_step, int width) {
     sums[column] += point.value;
     counts[column] += 1;
   }
-  const auto [low, high] =
-      std::minmax_element(series.points.begin(), series.points.end(),
-                          [](const auto& a, const auto& b) { return a.value < b.value; });
+  const auto [low, high] = std::ranges::minmax_element(series.points, {}, &SeriesPoint::value);
   const double range = high->value - low->value;
   std::string line;
   const char* level = " ";

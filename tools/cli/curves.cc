@@ -39,9 +39,7 @@ constexpr int kSparklineMax = 120;
 
 std::string Line(const Series& series, uint64_t last_step, int width) {
   if (series.points.empty()) return "";
-  const auto [low, high] =
-      std::minmax_element(series.points.begin(), series.points.end(),
-                          [](const auto& a, const auto& b) { return a.value < b.value; });
+  const auto [low, high] = std::ranges::minmax_element(series.points, {}, &SeriesPoint::value);
   return absl::StrCat(absl::StrFormat("%-*s", kLabelColumns, series.name),
                       Sparkline(series, last_step, width), "  ",
                       absl::StrFormat("%-9s", NumberText(series.points.back().value)), " ",

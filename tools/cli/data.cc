@@ -30,8 +30,7 @@ absl::Status Report(const std::string& part, const DataSource& source, const Job
   DataSetOptions data_options;
   data_options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   auto data = DataSet::Open(source, spec.normalize(), data_options);
-  if (!data.ok())
-    return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
+  STARLING_RETURN_IF_ERROR(Prefixed(part, data.status()));
   STARLING_ASSIGN_OR_RETURN(const DataReport report,
                             MakeDataReport(**data, options.samples, options.rows));
   context.out << part << "\n" << ReportText(report) << std::flush;

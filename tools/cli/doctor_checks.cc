@@ -132,33 +132,28 @@ void CheckClock(const SurveyedDaemon& daemon, Checks& checks) {
              "run a time service (chrony, systemd-timesyncd) on both machines");
 }
 
-void CheckVersions(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
-  std::map<std::string, std::vector<std::string>> names;
+// Of what there should be one in the cluster: releases, and the instruction sets of workers, on
+// which the bits of BSP depend.
+void CheckClasses(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
+  std::map<std::string, std::vector<std::string>> releases, instruction_sets;
   for (const SurveyedDaemon& daemon : daemons) {
-    if (daemon.reached.ok()) names[daemon.info.version().version()].push_back(daemon.name);
-  }
-  std::vector<std::string> parts;
-  for (const auto& [version, of] : names)
-    parts.push_back(absl::StrCat(version, ": ", absl::StrJoin(of, ", ")));
-  checks.Add("version", "cluster", names.size() <= 1, absl::StrJoin(parts, "; "),
-             "install one release everywhere");
-}
-
-// The bits of BSP depend on the instruction set that a worker computes with.
-void CheckCpuClass(const std::vector<SurveyedDaemon>& daemons, Checks& checks) {
-  std::map<std::string, std::vector<std::string>> workers;
-  for (const SurveyedDaemon& daemon : daemons) {
-    if (!daemon.reached.ok() || daemon.role != WORKER) continue;
-    workers[daemon.info.instruction_set()].push_back(
+    if (!daemon.reached.ok()) continue;
+    releases[daemon.info.version().version()].push_back(daemon.name);
+    if (daemon.role != WORKER) continue;
+    instruction_sets[daemon.info.instruction_set()].push_back(
         daemon.node.cpu().empty() ? daemon.name
                                   : absl::StrCat(daemon.name, " (", daemon.node.cpu(), ")"));
   }
-  if (workers.empty()) return;
-  std::vector<std::string> parts;
-  for (const auto& [set, of] : workers)
-    parts.push_back(absl::StrCat(set, ": ", absl::StrJoin(of, ", ")));
-  checks.Add("cpu-class", "cluster", workers.size() == 1, absl::StrJoin(parts, "; "),
-             "for results that are bitwise the same, take workers of one class only");
+  const auto add = [&](const char* check, const auto& classes, const char* remedy) {
+    std::vector<std::string> parts;
+    for (const auto& [name, of] : classes)
+      parts.push_back(absl::StrCat(name, ": ", absl::StrJoin(of, ", ")));
+    checks.Add(check, "cluster", classes.size() <= 1, absl::StrJoin(parts, "; "), remedy);
+  };
+  add("version", releases, "install one release everywhere");
+  if (instruction_sets.empty()) return;
+  add("cpu-class", instruction_sets,
+      "for results that are bitwise the same, take workers of one class only");
 }
 
 // Gradients go one way and values the other: each end uses its own congestion control.
@@ -251,8 +246,7 @@ std::vector<Check> CheckSurvey(const Survey& survey) {
       checks.Add(check.check.c_str(), check.subject, check.ok, check.text, check.remedy);
     }
   }
-  CheckVersions(survey.daemons, checks);
-  CheckCpuClass(survey.daemons, checks);
+  CheckClasses(survey.daemons, checks);
   for (const SurveyedPath& path : survey.paths) CheckPath(path, congestion, checks);
   return checks.Take();
 }

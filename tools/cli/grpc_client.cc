@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
 #include "common/transport/grpc_util.h"
 #include "proto/coordinator_service.grpc.pb.h"
 #include "proto/daemon.grpc.pb.h"
@@ -18,6 +19,9 @@ namespace starling::cli {
 namespace {
 
 constexpr absl::Duration kRetryInterval = absl::Milliseconds(100);
+
+template <typename Service, typename Request, typename Reply>
+using Method = grpc::Status (Service::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
 class GrpcClient : public Client {
  public:
@@ -61,31 +65,28 @@ class GrpcClient : public Client {
     return Call(&CoordinatorService::Stub::SetPolicy, request, options_.call_deadline);
   }
   absl::StatusOr<CurvesReply> Curves(const std::string& name) override {
-    CurvesRequest request;
-    request.set_name(name);
-    return Call(&CoordinatorService::Stub::Curves, request, options_.call_deadline);
+    return Call(&CoordinatorService::Stub::Curves, Named<CurvesRequest>(name),
+                options_.call_deadline);
   }
   absl::StatusOr<LogsReply> Logs(const LogsRequest& request) override {
     return Call(&CoordinatorService::Stub::Logs, request,
                 options_.call_deadline + absl::Seconds(request.wait_seconds()));
   }
   absl::StatusOr<ExplainReply> Explain(const std::string& name) override {
-    ExplainRequest request;
-    request.set_name(name);
-    return Call(&CoordinatorService::Stub::Explain, request, options_.call_deadline);
+    return Call(&CoordinatorService::Stub::Explain, Named<ExplainRequest>(name),
+                options_.call_deadline);
   }
 
  private:
-  static JobRequest Named(const std::string& name) {
-    JobRequest request;
+  template <typename Request = JobRequest>
+  static Request Named(const std::string& name) {
+    Request request;
     request.set_name(name);
     return request;
   }
 
   template <typename Request, typename Reply>
-  absl::StatusOr<Reply> Call(grpc::Status (CoordinatorService::Stub::*method)(grpc::ClientContext*,
-                                                                              const Request&,
-                                                                              Reply*),
+  absl::StatusOr<Reply> Call(Method<CoordinatorService, Request, Reply> method,
                              const Request& request, absl::Duration deadline) {
     const absl::Time begin = MonotonicNow();
     std::string first;  // why a coordinator shuts down arrives before it is gone
@@ -113,9 +114,8 @@ class GrpcClient : public Client {
 
   // The first page, with the entries of all other pages appended.
   template <typename Request, typename Reply, typename Add>
-  absl::StatusOr<Reply> AllPages(grpc::Status (CoordinatorService::Stub::*method)(
-                                     grpc::ClientContext*, const Request&, Reply*),
-                                 Request request, Add add) {
+  absl::StatusOr<Reply> AllPages(Method<CoordinatorService, Request, Reply> method, Request request,
+                                 Add add) {
     absl::StatusOr<Reply> all = Call(method, request, options_.call_deadline);
     while (all.ok() && !all->next().empty()) {
       request.mutable_page()->set_after(all->next());
@@ -192,17 +192,15 @@ class GrpcDaemons : public Daemons {
 
  private:
   template <typename Reply, typename Request>
-  absl::StatusOr<Reply> Call(grpc::Status (Daemon::Stub::*method)(grpc::ClientContext*,
-                                                                  const Request&, Reply*),
-                             const std::string& address, const Request& request,
-                             absl::Duration deadline) {
+  absl::StatusOr<Reply> Call(Method<Daemon, Request, Reply> method, const std::string& address,
+                             const Request& request, absl::Duration deadline) {
     grpc::ClientContext context;
     AddIdentity({PeerRole::kClient, "cli"}, &context);
     context.set_deadline(GrpcDeadline(deadline));
     Reply reply;
     const absl::Status status = FromGrpc((StubOf(address)->*method)(&context, request, &reply));
     if (status.ok()) return reply;
-    return absl::Status(status.code(), absl::StrCat(address, ": ", std::string(status.message())));
+    return Prefixed(address, status);
   }
 
   Daemon::Stub* StubOf(const std::string& address) {

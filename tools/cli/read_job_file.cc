@@ -101,8 +101,8 @@ absl::StatusOr<JobSpec> ReadJobFile(const std::string& file,
   parse.matching_files = MatchingFiles;
   parse.overrides = overrides;
   auto spec = config::ParseJobFile(text, parse);
-  if (spec.ok()) return spec;
-  return absl::Status(spec.status().code(), absl::StrCat(file, ": ", spec.status().message()));
+  if (!spec.ok()) return Prefixed(file, spec.status());
+  return spec;
 }
 
 absl::Status ReadInitFile(JobSpec* spec) {

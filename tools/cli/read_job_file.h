@@ -2,17 +2,14 @@
 #ifndef STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 #define STARLING_TOOLS_CLI_READ_JOB_FILE_H_
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
+#include "common/daemon/settings.h"
 #include "proto/job.pb.h"
 
 namespace starling::cli {
-
-using Environment = std::function<absl::optional<std::string>(const std::string& name)>;
 
 // Relative paths in it are relative to its folder; `overrides`: see config::JobFileOptions. Does
 // not resolve the model. kInvalidArgument names the file and what is wrong with it.

@@ -18,11 +18,6 @@ namespace {
 constexpr uint64_t kClassesMax = 1 << 24;
 constexpr int kThreadsMax = 16;
 
-absl::Status In(const std::string& path, const absl::Status& status) {
-  return status.ok() ? status
-                     : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
-
 // What a worker would find in the job's data.
 Inspection Guess(const JobSpec& spec, std::vector<int64_t> sample_shape, uint64_t classes) {
   Inspection out;
@@ -97,18 +92,18 @@ absl::StatusOr<SavedModel> FromFile(const ModelChoice& choice,
                             safetensors::Reader::Open(choice.model));
   if (choice.job_file.empty()) {
     auto model = LoadModel(file);
-    if (!model.ok()) return In(choice.model, model.status());
+    if (!model.ok()) return Prefixed(choice.model, model.status());
     return model;
   }
   // The location of its data does not matter here.
   const Environment environment = [&](const std::string& name) {
     const auto value = context.environment(name);
-    return value ? value : absl::optional<std::string>(absl::StrCat("/", name));
+    return value ? value : std::optional<std::string>(absl::StrCat("/", name));
   };
   STARLING_ASSIGN_OR_RETURN(const JobSpec spec, ReadJobFile(choice.job_file, {}, environment));
   auto model = Describe(spec, sample_shape, file);
-  if (!model.ok()) return In(choice.job_file, model.status());
-  STARLING_RETURN_IF_ERROR(In(choice.model, ReadValues(file, &*model)));
+  if (!model.ok()) return Prefixed(choice.job_file, model.status());
+  STARLING_RETURN_IF_ERROR(Prefixed(choice.model, ReadValues(file, &*model)));
   return model;
 }
 

@@ -52,11 +52,8 @@ absl::StatusOr<int> RunExport(const ExportOptions& options, Client& client, Cont
                          " to ", options.file, PointText(point));
     return Local(writer->Finish());
   };
-  const absl::Status status = ReadJobValues(name, client, context, write);
-  if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("cannot export ", name, ": ", status.message()));
-  }
+  STARLING_RETURN_IF_ERROR(
+      Prefixed(absl::StrCat("cannot export ", name), ReadJobValues(name, client, context, write)));
   context.err << words << "\n";
   return kExitOk;
 }
@@ -146,10 +143,7 @@ absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const CommandL
                      ": it has no classes to give probabilities of; expected --as outputs"));
   }
   auto outputs = Outputs(model, input, options.choice.threads);
-  if (!outputs.ok()) {
-    return absl::Status(outputs.status().code(),
-                        absl::StrCat(options.input, ": ", outputs.status().message()));
-  }
+  STARLING_RETURN_IF_ERROR(Prefixed(options.input, outputs.status()));
   std::vector<int64_t> shape = model.resolved.values[model.resolved.logits].shape;
   const size_t classes = shape.empty() ? 1 : static_cast<size_t>(shape.back());
   shape.insert(shape.begin(), input.shape[0]);

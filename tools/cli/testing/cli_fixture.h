@@ -183,9 +183,9 @@ class CliTest : public ::testing::Test {
  protected:
   CliTest() : context_{.out = out_, .err = err_} {
     environment_["STARLING_COORDINATOR"] = "127.0.0.1:1";
-    context_.environment = [this](const std::string& name) -> absl::optional<std::string> {
+    context_.environment = [this](const std::string& name) -> std::optional<std::string> {
       const auto it = environment_.find(name);
-      return it == environment_.end() ? absl::nullopt : absl::optional<std::string>(it->second);
+      return it == environment_.end() ? std::nullopt : std::optional<std::string>(it->second);
     };
     context_.now = [this] { return now_; };
     context_.random = [] { return uint64_t{42}; };
