@@ -45,10 +45,6 @@ Place<M> Find(const Field& key, const Around<M>& around) {
   return {};
 }
 
-bool IsGroup(FieldType type) {
-  return type == FieldType::kMap || type == FieldType::kOneOf || type == FieldType::kMapList;
-}
-
 // ---- Values ----
 
 bool InRange(const Field& key, double value) {

@@ -22,13 +22,6 @@ namespace {
 
 // ---- Overrides ------------------------------------------------------------------------------
 
-const Field* FindField(const Field& parent, const std::string& key) {
-  for (const Field& child : parent.children) {
-    if (child.key == key) return &child;
-  }
-  return nullptr;
-}
-
 // Removes the other alternatives of a one-of; keys beside its alternatives stay.
 void RemoveAlternatives(const Field& one_of, const std::string& key, YAML::Node node) {
   const auto beside = [&](const std::string& name) {

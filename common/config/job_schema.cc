@@ -1,5 +1,4 @@
 // The table behind JobFileSchema(): every key of the job file.
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -114,10 +113,7 @@ T TypeOf(BuiltinArgument::Type type) {
 void AddArguments(Field* model) {
   for (const Builtin& builtin : Builtins()) {
     for (const BuiltinArgument& argument : builtin.arguments) {
-      const bool known =
-          std::any_of(model->children.begin(), model->children.end(),
-                      [&](const Field& field) { return field.key == argument.name; });
-      if (known) continue;
+      if (FindField(*model, argument.name) != nullptr) continue;
       model->children.push_back(
           Leaf(argument.name, TypeOf(argument.type), argument.default_text, argument.meaning));
     }

@@ -1,9 +1,9 @@
 #include "common/config/model_section.h"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -21,13 +21,17 @@ std::vector<std::string> BuiltinNames() {
   return names;
 }
 
+bool Takes(const Builtin& builtin, absl::string_view argument) {
+  return absl::c_any_of(builtin.arguments, [&](const BuiltinArgument& candidate) {
+    return argument == candidate.name;
+  });
+}
+
 // "goes with builtin: resnet18, resnet34 only"
 std::string GoesWith(const std::string& argument) {
   std::vector<std::string> names;
   for (const Builtin& builtin : Builtins()) {
-    for (const BuiltinArgument& candidate : builtin.arguments) {
-      if (argument == candidate.name) names.push_back(builtin.name);
-    }
+    if (Takes(builtin, argument)) names.push_back(builtin.name);
   }
   return absl::StrCat("goes with builtin: ", absl::StrJoin(names, ", "), " only");
 }
@@ -119,12 +123,7 @@ void ReadArguments(const Section& model, const Builtin* builtin, ModelSource* ou
   for (const Builtin& candidate : Builtins()) {
     for (const BuiltinArgument& argument : candidate.arguments) {
       if (!model.Has(argument.name)) continue;
-      const bool takes =
-          builtin != nullptr && std::any_of(builtin->arguments.begin(), builtin->arguments.end(),
-                                            [&](const BuiltinArgument& a) {
-                                              return std::string(a.name) == argument.name;
-                                            });
-      if (!takes) {
+      if (builtin == nullptr || !Takes(*builtin, argument.name)) {
         model.Fail(argument.name, GoesWith(argument.name));
         continue;
       }

@@ -15,21 +15,27 @@
 namespace starling::config {
 namespace {
 
+// Says what is wrong, and stands for the text that there is not.
+std::string Refuse(const Section& section, const std::string& key, const std::string& what) {
+  section.Fail(key, what);
+  return "";
+}
+
 // Replaces a leading ~/ with the home folder. On error, records it and returns an empty string.
 std::string WithHome(const Section& section, const std::string& key, const std::string& text,
                      const JobFileOptions& options) {
   if (text.empty() || text[0] != '~') return text;
   const auto home = options.environment ? options.environment("HOME") : std::nullopt;
   if (text.size() > 1 && text[1] != '/') {
-    section.Fail(key, absl::StrCat("\"", text,
-                                   "\": ~ stands for your own home folder alone, as ~/: "
-                                   "write the path out, or ./",
-                                   text, " for a file of that name"));
-    return "";
+    return Refuse(section, key,
+                  absl::StrCat("\"", text,
+                               "\": ~ stands for your own home folder alone, as ~/: write the path "
+                               "out, or ./",
+                               text, " for a file of that name"));
   }
   if (!home || home->empty()) {
-    section.Fail(key, absl::StrCat("\"", text, "\": HOME is not set: write the path out"));
-    return "";
+    return Refuse(section, key,
+                  absl::StrCat("\"", text, "\": HOME is not set: write the path out"));
   }
   return absl::StrCat(*home, text.substr(1));
 }
@@ -53,22 +59,19 @@ std::string Expand(const Section& section, const std::string& key, const std::st
     const std::string name = text.substr(begin, end - begin);
     const auto value = options.environment ? options.environment(name) : std::nullopt;
     if (name.empty() || !value || (braces && (end >= text.size() || text[end] != '}'))) {
-      section.Fail(key, absl::StrCat("$", name, " in \"", text,
-                                     "\" is not set: export it, or write the path out"));
-      return "";
+      return Refuse(section, key,
+                    absl::StrCat("$", name, " in \"", text,
+                                 "\" is not set: export it, or write the path out"));
     }
     out += *value;
     i = braces ? end + 1 : end;
   }
   if (out.empty() || out.find('\0') != std::string::npos) {
-    section.Fail(key, "expected a path");
-    return "";
+    return Refuse(section, key, "expected a path");
   }
-  if (FindNotUtf8(out) != absl::string_view::npos) {
-    section.Fail(key, absl::StrCat("expected a path in UTF-8, got ", absl::CHexEscape(out)));
-    return "";
-  }
-  return out;
+  if (FindNotUtf8(out) == absl::string_view::npos) return out;
+  return Refuse(section, key,
+                absl::StrCat("expected a path in UTF-8, got ", absl::CHexEscape(out)));
 }
 
 std::string Absolute(const std::string& directory, const std::string& text) {

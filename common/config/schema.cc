@@ -128,9 +128,8 @@ absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::str
   for (const auto& entry : node) {
     const std::string key = entry.first.Scalar();
     const std::string child_path = path.empty() ? key : absl::StrCat(path, ".", key);
-    const auto child = std::find_if(field.children.begin(), field.children.end(),
-                                    [&](const Field& f) { return f.key == key; });
-    if (child == field.children.end()) {
+    const Field* const child = FindField(field, key);
+    if (child == nullptr) {
       const std::string near = NearestName(key, Keys(field));
       return absl::InvalidArgumentError(absl::StrCat(
           Where(entry.first, child_path), ": unknown key",
@@ -191,10 +190,9 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
 // `indent` starts the first child's line; the other lines get spaces instead.
 void AppendText(const Field& field, std::string indent, std::string* out) {
   for (const Field& child : field.children) {
-    const bool group = child.type == FieldType::kMap || child.type == FieldType::kOneOf ||
-                       child.type == FieldType::kMapList;
     std::string line = absl::StrCat(indent, child.key, ":");
-    if (!group || child.children.empty()) absl::StrAppend(&line, " ", child.default_text);
+    if (!IsGroup(child.type) || child.children.empty())
+      absl::StrAppend(&line, " ", child.default_text);
     if (child.type == FieldType::kMap && child.children.empty()) absl::StrAppend(&line, "{}");
     line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
     absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "", ": ",
@@ -213,6 +211,13 @@ std::vector<std::string> Alternatives(const Field& one_of) {
     if (!child.beside) keys.push_back(child.key);
   }
   return keys;
+}
+
+const Field* FindField(const Field& parent, const std::string& key) {
+  for (const Field& child : parent.children) {
+    if (child.key == key) return &child;
+  }
+  return nullptr;
 }
 
 std::string Where(const YAML::Node& node, const std::string& path) {

@@ -34,6 +34,10 @@ enum class FieldType {
   kMapList,  // a list of maps of `children`
 };
 
+inline bool IsGroup(FieldType type) {
+  return type == FieldType::kMap || type == FieldType::kOneOf || type == FieldType::kMapList;
+}
+
 struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -64,6 +68,9 @@ struct Field {
 
 // The keys of which a one-of must have exactly one.
 std::vector<std::string> Alternatives(const Field& one_of);
+
+// Of `parent`'s children; nullptr: there is none.
+const Field* FindField(const Field& parent, const std::string& key);
 
 // The root: a map of apiVersion, kind, metadata, spec.
 const Field& JobFileSchema();

@@ -68,13 +68,8 @@ absl::Status CheckLogging(const std::string& level, const std::string& format) {
 }
 
 std::string ProgramOf(PeerRole role) {
-  switch (role) {
-    case PeerRole::kShard: return "starling-ps";
-    case PeerRole::kWorker: return "starling-worker";
-    case PeerRole::kCoordinator: return "starling-coordinator";
-    case PeerRole::kClient: return "starling";
-  }
-  return "starling";
+  if (role == PeerRole::kClient) return "starling";
+  return absl::StrCat("starling-", role == PeerRole::kShard ? "ps" : PeerRoleName(role));
 }
 
 absl::Status CheckFlags(PeerRole role, const DaemonFlags& flags) {

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -201,30 +202,20 @@ absl::Status CheckDecision(const FrameHeader& h) {
 }
 
 const char* PurposeName(WorkPurpose purpose) {
-  switch (purpose) {
-    case WorkPurpose::kNone: return "none";
-    case WorkPurpose::kTrain: return "train";
-    case WorkPurpose::kEvaluate: return "evaluate";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"none", "train", "evaluate"};
+  const auto number = static_cast<size_t>(purpose);
+  return number < std::size(kNames) ? kNames[number] : "unknown";
 }
 
 }  // namespace
 
 const char* FrameTypeName(FrameType type) {
-  switch (type) {
-    case FrameType::kPush: return "push";
-    case FrameType::kClose: return "close";
-    case FrameType::kCredit: return "credit";
-    case FrameType::kAck: return "ack";
-    case FrameType::kPull: return "pull";
-    case FrameType::kValue: return "value";
-    case FrameType::kReplicate: return "replicate";
-    case FrameType::kDecision: return "decision";
-    case FrameType::kActivation: return "activation";
-    case FrameType::kError: return "error";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"unknown",  "push",       "close", "credit",
+                                    "ack",      "pull",       "value", "replicate",
+                                    "decision", "activation", "error"};
+  static_assert(std::size(kNames) == kFrameTypeLast + 1);
+  const auto number = static_cast<size_t>(type);
+  return kNames[number <= kFrameTypeLast ? number : 0];
 }
 
 void EncodeFrameHeader(const FrameHeader& h, uint8_t* out) {

@@ -1,5 +1,6 @@
 #include "common/transport/identity.h"
 
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -13,13 +14,9 @@
 namespace starling {
 
 const char* PeerRoleName(PeerRole role) {
-  switch (role) {
-    case PeerRole::kClient: return "client";
-    case PeerRole::kWorker: return "worker";
-    case PeerRole::kShard: return "shard";
-    case PeerRole::kCoordinator: return "coordinator";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"unknown", "client", "worker", "shard", "coordinator"};
+  const auto number = static_cast<size_t>(role);
+  return kNames[number < std::size(kNames) ? number : 0];
 }
 
 std::optional<PeerRole> PeerRoleFromName(absl::string_view name) {

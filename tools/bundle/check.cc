@@ -88,14 +88,7 @@ Gpu LookForGpu(const Site& site) {
   return gpu;
 }
 
-const char* VerdictText(Outcome::Verdict verdict) {
-  switch (verdict) {
-    case Outcome::kPassed: return "passed";
-    case Outcome::kFailed: return "FAILED";
-    case Outcome::kNotRun: return "NOT RUN";
-  }
-  return "";
-}
+constexpr const char* kVerdicts[] = {"passed", "FAILED", "NOT RUN"};  // by Outcome::Verdict
 
 // Runs parts, counts their outcomes, and keeps the results so far in a file, so that a killed run
 // has still reported its finished parts.
@@ -121,7 +114,7 @@ class Report {
     const absl::Time begin = absl::Now();
     const Outcome outcome = part();
     const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
-    const char* const verdict = VerdictText(outcome.verdict);
+    const char* const verdict = kVerdicts[outcome.verdict];
     std::printf("%s: %s: %s\n", name.c_str(), verdict, outcome.text.c_str());
     ++(where == Where::kGpu ? on_gpu_ : on_cpu_)[outcome.verdict];
     Json figures = Json::object();

@@ -187,9 +187,8 @@ void AddAdvise(CommandLine& line) {
   batch->add_option("--cuda-library", options->cuda_library,
                     "the shared object that computes on a GPU (else beside this program, or as "
                     "the loader finds it)");
-  batch->add_option("--seconds", options->seconds, "that each batch is measured for, at least")
-      ->check(CLI::Range(0, 3600))
-      ->capture_default_str();
+  AddNumber(batch, "--seconds", &options->seconds, CLI::Range(0, 3600),
+            "that each batch is measured for, at least");
 }
 
 }  // namespace starling::cli

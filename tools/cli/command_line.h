@@ -92,6 +92,13 @@ void AddKind(CLI::App* verb, Kind* kind);                                  // th
 void AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
                 std::vector<std::string>* overrides);  // -f, --set
 
+// A number within `range`, with its default in the help.
+template <typename T>
+CLI::Option* AddNumber(CLI::App* verb, const std::string& flag, T* value,
+                       const CLI::Validator& range, const std::string& help) {
+  return verb->add_option(flag, *value, help)->check(range)->capture_default_str();
+}
+
 // One of a few words, each of which stands for a value; upper and lower case are the same.
 template <typename T>
 CLI::Validator OneOf(const std::vector<std::pair<std::string, T>>& values) {

@@ -73,12 +73,9 @@ void AddData(CommandLine& line) {
   AddJobFile(inspect, "the job file", &options->file, &options->overrides);
   inspect->add_option("--sheet", options->sheet,
                       "writes the first images into one picture, .png or .ppm");
-  inspect->add_option("--samples", options->samples, "looks at so many; 0: at all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str();
-  inspect->add_option("--rows", options->rows, "shows so many")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
+  AddNumber(inspect, "--samples", &options->samples, CLI::Range(int64_t{0}, int64_t{1} << 40),
+            "looks at so many; 0: at all");
+  AddNumber(inspect, "--rows", &options->rows, CLI::Range(0, 1000), "shows so many");
 }
 
 }  // namespace starling::cli

@@ -163,9 +163,8 @@ void AddGet(CommandLine& line) {
   const auto [get, options] = line.Verb<GetOptions>("get", "list jobs, workers or shards", RunGet);
   AddKind(get, &options->kind);
   CLI::Option* all = get->add_flag("--all", options->all, "all jobs, however many");
-  get->add_option("--limit", options->limit, "so many jobs, those that live and the newest first")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 40))
-      ->capture_default_str()
+  AddNumber(get, "--limit", &options->limit, CLI::Range(uint64_t{1}, uint64_t{1} << 40),
+            "so many jobs, those that live and the newest first")
       ->excludes(all);
   get->add_option("--state", options->states,
                   "jobs that are pending, running, succeeded, failed or cancelled; repeatable")

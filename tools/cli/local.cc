@@ -78,14 +78,15 @@ absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder,
 // The daemons that are registered and not lost.
 absl::StatusOr<std::set<std::string>> Registered(Client& client) {
   std::set<std::string> names;
+  const auto add = [&](const auto& daemons) {
+    for (const auto& daemon : daemons) {
+      if (daemon.state() != "lost") names.insert(daemon.name());
+    }
+  };
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
-  for (const ShardStatus& shard : shards.shards()) {
-    if (shard.state() != "lost") names.insert(shard.name());
-  }
   STARLING_ASSIGN_OR_RETURN(const ListWorkersReply workers, client.ListWorkers());
-  for (const WorkerStatus& worker : workers.workers()) {
-    if (worker.state() != "lost") names.insert(worker.name());
-  }
+  add(shards.shards());
+  add(workers.workers());
   return names;
 }
 
@@ -244,18 +245,13 @@ void AddLocal(CommandLine& line) {
   CLI::App* group = line.Group("local", "a cluster on this machine");
   const auto [up, options] =
       line.Verb<LocalOptions>("up", "start one, and keep its processes running", RunLocalUp, group);
-  up->add_option("--shards", options->shards, "parameter-server shards")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  up->add_option("--workers", options->workers, "workers")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
+  AddNumber(up, "--shards", &options->shards, CLI::Range(1, 64), "parameter-server shards");
+  AddNumber(up, "--workers", &options->workers, CLI::Range(0, 64), "workers");
   up->add_flag("--detach", options->detach,
                "return once it runs; stop it with: starling local down");
   up->add_flag("--no-restart", options->no_restart, "leave dead processes dead");
-  up->add_option("--port", options->port, "the coordinator's; 0: any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
+  AddNumber(up, "--port", &options->port, CLI::Range(0, 65535),
+            "the coordinator's; 0: any free one");
   up->add_option("--bin-dir", options->binary_directory,
                  "where the daemons' binaries are (else beside this one)");
   add_state(up, options);

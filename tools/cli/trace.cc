@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/files.h"
@@ -108,13 +109,10 @@ class Tracer {
     STARLING_RETURN_IF_ERROR(FindDaemons(job));
     for (Source& source : sources_) Estimate(source);
     for (Source& source : sources_) SkipThePast(source);
-    const auto any = [this] {
-      return std::any_of(sources_.begin(), sources_.end(),
-                         [](const Source& source) { return !source.lost; });
-    };
-    if (!any())
+    if (absl::c_all_of(sources_, [](const Source& source) { return source.lost; })) {
       return absl::UnavailableError(
           absl::StrCat("none of job ", options_.name, "'s daemons was reached"));
+    }
     STARLING_RETURN_IF_ERROR(WaitForSteps());
     for (Source& source : sources_) {
       source.process.clock.BeginSecondRound();
@@ -299,9 +297,7 @@ void AddTrace(CommandLine& line) {
         return Tracer(options, client, context).Run();
       });
   AddName(trace, "the job", &options->name);
-  trace->add_option("--steps", options->steps, "of the job, from now on")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  AddNumber(trace, "--steps", &options->steps, CLI::Range(1, 1'000'000), "of the job, from now on");
   trace->add_option("-o,--output", options->file, "the .json file")->required();
 }
 

@@ -297,15 +297,12 @@ void AddValues(CommandLine& line) {
   AddModelChoice(generate, &text->choice);
   generate->add_option("--prompt", text->prompt, "the text, for models of bytes");
   generate->add_option("--tokens", text->tokens, "the tokens, for all others: 1,2,3");
-  generate->add_option("--max-new", text->max_new, "tokens to add")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->capture_default_str();
-  generate->add_option("--temperature", text->temperature, "below 1 bolder, 0 always the likeliest")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->capture_default_str();
-  generate->add_option("--top-k", text->top_k, "draw from the k likeliest; 0: from all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
-      ->capture_default_str();
+  AddNumber(generate, "--max-new", &text->max_new, CLI::Range(int64_t{1}, int64_t{1} << 40),
+            "tokens to add");
+  AddNumber(generate, "--temperature", &text->temperature, CLI::Range(0.0, 1000.0),
+            "below 1 bolder, 0 always the likeliest");
+  AddNumber(generate, "--top-k", &text->top_k, CLI::Range(int64_t{0}, int64_t{1} << 31),
+            "draw from the k likeliest; 0: from all");
   generate->add_option("--seed", text->seed, "of the draws")->capture_default_str();
 }
 
