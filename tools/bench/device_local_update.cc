@@ -66,11 +66,8 @@ absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> DeviceLocalUpdate::Create(con
     }
     // sgd is momentum with factor 0, whose v is the gradient.
     const int slots = state.rule.kind == UpdateRule::kSgd ? 1 : state.rule.slots();
-    if (slots > 0) {
-      STARLING_ASSIGN_OR_RETURN(state.slot0, update->Zeros(slice.elements, *stream));
-    }
-    if (slots > 1) {
-      STARLING_ASSIGN_OR_RETURN(state.slot1, update->Zeros(slice.elements, *stream));
+    for (int i = 0; i < slots; ++i) {
+      STARLING_ASSIGN_OR_RETURN(state.slots[i], update->Zeros(slice.elements, *stream));
     }
   }
   STARLING_RETURN_IF_ERROR(stream->Synchronize());
@@ -79,7 +76,7 @@ absl::StatusOr<std::unique_ptr<DeviceLocalUpdate>> DeviceLocalUpdate::Create(con
 
 DeviceLocalUpdate::~DeviceLocalUpdate() {
   for (const SliceState& state : slices_) {
-    for (float* const slot : {state.slot0, state.slot1}) {
+    for (float* const slot : state.slots) {
       if (slot != nullptr) device_->Free(slot);
     }
   }
@@ -99,7 +96,7 @@ absl::Status DeviceLocalUpdate::Update(SliceId id, const float* gradient, float*
   const Slice& slice = layout_.slices[id.value];
   const SliceState& state = slices_[id.value];
   return updating_->Update(StepOf(state.rule, ScalarsFor(slice, samples)), gradient, values,
-                           state.slot0, state.slot1, slice.elements, stream);
+                           state.slots[0], state.slots[1], slice.elements, stream);
 }
 
 absl::StatusOr<std::unique_ptr<LocalStep>> MakeLocalStep(const JobSpec& spec, const Layout& layout,

@@ -37,8 +37,7 @@ class DeviceLocalUpdate : public LocalStep, private DeviceUpdate {
  private:
   struct SliceState {
     UpdateRule rule;
-    float* slot0 = nullptr;
-    float* slot1 = nullptr;
+    float* slots[2] = {};
   };
 
   DeviceLocalUpdate(const JobSpec& spec, const Layout& layout, Device* device,

@@ -6,9 +6,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
 
 namespace starling::cli {
+
+// How long verbs that follow a job go on asking a coordinator that does not answer.
+inline constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
 
 // Every call has a deadline. kUnavailable says which address was not reached, for how long, with
 // which last error, and what would start it. Other errors carry the coordinator's own message. Not

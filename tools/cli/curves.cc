@@ -32,7 +32,6 @@ struct MetricsOptions {
 };
 
 constexpr absl::Duration kWatchInterval = absl::Seconds(1);
-constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
 constexpr int kLabelColumns = 16;
 constexpr int kFigureColumns = 34;
 constexpr int kSparklineMax = 120;

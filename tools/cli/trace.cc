@@ -32,8 +32,7 @@ struct TraceOptions {
 };
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(100);
-constexpr absl::Duration kAppliesWait = absl::Seconds(5);      // for the applies of the last pushes
-constexpr absl::Duration kUnreachableMax = absl::Seconds(30);  // the coordinator's
+constexpr absl::Duration kAppliesWait = absl::Seconds(5);  // for the applies of the last pushes
 constexpr size_t kSpansMax = 500'000;
 constexpr int kClockTripsMin = 16;
 constexpr int kClockTripsMax = 200;

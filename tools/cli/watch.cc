@@ -14,7 +14,6 @@ namespace {
 
 constexpr absl::Duration kPollInterval = absl::Milliseconds(250);
 constexpr absl::Duration kLineInterval = absl::Seconds(2);
-constexpr absl::Duration kUnreachableMax = absl::Seconds(30);
 
 // Writes lines and, on a terminal, one line below them that is updated in place.
 class ProgressWriter {
