@@ -152,26 +152,21 @@ std::vector<std::string> UnusedKeys(const JobSpec& spec) {
 }
 
 absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
-  switch (clip.scope()) {
-    case Clip::PARAMETER: return absl::OkStatus();
-    case Clip::WORKER:
-      if (policy == Policy::BSP) {
-        return Invalid(
-            "clip.scope worker: in BSP a worker's contribution is a part of the step that depends "
-            "on the number "
-            "of workers, and so would the result; use parameter");
-      }
-      return absl::OkStatus();
-    case Clip::GLOBAL:
-      if (policy != Policy::BSP) {
-        return Invalid(
-            "clip.scope global: only BSP has a step whose whole gradient is known before it is "
-            "applied; use "
-            "parameter, or consistency: {bsp: {}}");
-      }
-      return absl::OkStatus();
-    default: return Invalid("clip.scope: expected parameter, worker or global");
+  const bool bsp = policy == Policy::BSP;
+  if (clip.scope() == Clip::WORKER && bsp) {
+    return Invalid(
+        "clip.scope worker: in BSP a worker's contribution is a part of the step that depends on "
+        "the number of workers, and so would the result; use parameter");
   }
+  if (clip.scope() == Clip::GLOBAL && !bsp) {
+    return Invalid(
+        "clip.scope global: only BSP has a step whose whole gradient is known before it is "
+        "applied; use parameter, or consistency: {bsp: {}}");
+  }
+  for (const Clip::Scope known : {Clip::PARAMETER, Clip::WORKER, Clip::GLOBAL}) {
+    if (clip.scope() == known) return absl::OkStatus();
+  }
+  return Invalid("clip.scope: expected parameter, worker or global");
 }
 
 absl::Status ValidateSpec(const JobSpec& spec) {

@@ -278,20 +278,15 @@ DaemonExit::DaemonExit() {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-  request_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-}
-
-DaemonExit::~DaemonExit() {
-  close(signal_fd_);
-  close(request_fd_);
+  signal_fd_.Reset(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  request_fd_.Reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
 DaemonExit::Reason DaemonExit::Wait() { return *WaitUntil(absl::InfiniteFuture()); }
 
 std::optional<DaemonExit::Reason> DaemonExit::WaitUntil(absl::Time deadline) {
   for (;;) {
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {request_fd_, POLLIN, 0}};
+    pollfd fds[] = {{signal_fd_.get(), POLLIN, 0}, {request_fd_.get(), POLLIN, 0}};
     int timeout = -1;
     if (deadline != absl::InfiniteFuture()) {
       const int64_t left = absl::ToInt64Milliseconds(deadline - MonotonicNow()) + 1;
@@ -300,11 +295,12 @@ std::optional<DaemonExit::Reason> DaemonExit::WaitUntil(absl::Time deadline) {
     const int ready = poll(fds, 2, timeout);
     if (ready == 0) return std::nullopt;
     uint64_t count = 0;
-    if ((fds[1].revents & POLLIN) != 0 && read(request_fd_, &count, sizeof(count)) > 0) {
+    if ((fds[1].revents & POLLIN) != 0 && read(request_fd_.get(), &count, sizeof(count)) > 0) {
       return Reason{0, exit_status_};
     }
     signalfd_siginfo info;
-    if ((fds[0].revents & POLLIN) != 0 && read(signal_fd_, &info, sizeof(info)) == sizeof(info)) {
+    if ((fds[0].revents & POLLIN) != 0 &&
+        read(signal_fd_.get(), &info, sizeof(info)) == sizeof(info)) {
       return Reason{static_cast<int>(info.ssi_signo), kExitOk};
     }
   }
@@ -314,7 +310,7 @@ void DaemonExit::Request(int exit_status) {
   int unset = -1;
   exit_status_.compare_exchange_strong(unset, exit_status);
   const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(request_fd_, &one, sizeof(one));
+  [[maybe_unused]] const ssize_t written = write(request_fd_.get(), &one, sizeof(one));
 }
 
 }  // namespace starling

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/base/owned_fd.h"
 #include "common/daemon/settings.h"
 #include "common/transport/identity.h"
 #include "common/transport/link_security.h"
@@ -122,9 +123,6 @@ std::string NoCoordinator(absl::string_view address, absl::Duration silent,
 class DaemonExit {
  public:
   DaemonExit();
-  ~DaemonExit();
-  DaemonExit(const DaemonExit&) = delete;
-  DaemonExit& operator=(const DaemonExit&) = delete;
 
   struct Reason {
     int signal = 0;             // SIGTERM or SIGINT; 0: Request was called
@@ -141,8 +139,8 @@ class DaemonExit {
   void Request(int exit_status);
 
  private:
-  int signal_fd_ = -1;
-  int request_fd_ = -1;
+  OwnedFd signal_fd_;
+  OwnedFd request_fd_;
   std::atomic<int> exit_status_ = -1;
 };
 

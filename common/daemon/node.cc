@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
+#include <initializer_list>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -45,30 +46,20 @@ absl::string_view ValueOf(absl::string_view key, absl::string_view lines) {
 
 // ---- GPUs: from NVIDIA's driver in /proc, else from its library -------------------------------
 
-// Closes the library at the end; null handle: not found.
-class Library {
- public:
-  template <size_t n>
-  explicit Library(const std::array<const char*, n>& names) {
-    for (const char* name : names) {
-      handle_ = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-      if (handle_ != nullptr) return;
-    }
-  }
-  ~Library() {
-    if (handle_ != nullptr) dlclose(handle_);
-  }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+using Library = std::unique_ptr<void, int (*)(void*)>;  // nullptr: not found
 
-  template <typename Function>
-  Function* Find(const char* symbol) const {
-    return handle_ == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(handle_, symbol));
+Library OpenFirst(std::initializer_list<const char*> names) {
+  void* handle = nullptr;
+  for (const char* name : names) {
+    if (handle == nullptr) handle = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
   }
+  return Library(handle, dlclose);
+}
 
- private:
-  void* handle_ = nullptr;
-};
+template <typename Function>
+Function* Find(const Library& library, const char* symbol) {
+  return library == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library.get(), symbol));
+}
 
 std::vector<std::string> GpusOfProc() {
   std::vector<std::string> gpus;
@@ -85,13 +76,13 @@ std::vector<std::string> GpusOfProc() {
 
 // Containers may hide /proc/driver.
 void AskNvml(NodeReply* node) {
-  const Library nvml(std::array{"libnvidia-ml.so.1"});
-  auto* const init = nvml.Find<int()>("nvmlInit_v2");
-  auto* const shutdown = nvml.Find<int()>("nvmlShutdown");
-  auto* const count = nvml.Find<int(unsigned*)>("nvmlDeviceGetCount_v2");
-  auto* const handle = nvml.Find<int(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
-  auto* const name = nvml.Find<int(void*, char*, unsigned)>("nvmlDeviceGetName");
-  auto* const driver = nvml.Find<int(char*, unsigned)>("nvmlSystemGetDriverVersion");
+  const Library nvml = OpenFirst({"libnvidia-ml.so.1"});
+  auto* const init = Find<int()>(nvml, "nvmlInit_v2");
+  auto* const shutdown = Find<int()>(nvml, "nvmlShutdown");
+  auto* const count = Find<int(unsigned*)>(nvml, "nvmlDeviceGetCount_v2");
+  auto* const handle = Find<int(unsigned, void**)>(nvml, "nvmlDeviceGetHandleByIndex_v2");
+  auto* const name = Find<int(void*, char*, unsigned)>(nvml, "nvmlDeviceGetName");
+  auto* const driver = Find<int(char*, unsigned)>(nvml, "nvmlSystemGetDriverVersion");
   if (!init || !shutdown || !count || !handle || !name || !driver || init() != 0) return;
   constexpr unsigned kGpusMax = 64;
   unsigned gpus = 0;
@@ -109,14 +100,14 @@ void DescribeGpus(NodeReply* node) {
   for (const std::string& gpu : GpusOfProc()) node->add_gpus(gpu);
   node->set_driver(NvidiaDriverOf(Contents("/proc/driver/nvidia/version")));
   if (node->gpus().empty()) AskNvml(node);
-  const Library cuda(
-      std::array{"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"});
+  const Library cuda =
+      OpenFirst({"libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0"});
   int version = 0;
-  if (auto* const get = cuda.Find<int(int*)>("cudaRuntimeGetVersion"); get && get(&version) == 0) {
+  if (auto* const get = Find<int(int*)>(cuda, "cudaRuntimeGetVersion"); get && get(&version) == 0) {
     node->set_cuda(CudaVersionText(version));
   }
-  const Library cudnn(std::array{"libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"});
-  if (auto* const get = cudnn.Find<size_t()>("cudnnGetVersion"))
+  const Library cudnn = OpenFirst({"libcudnn.so", "libcudnn.so.9", "libcudnn.so.8"});
+  if (auto* const get = Find<size_t()>(cudnn, "cudnnGetVersion"))
     node->set_cudnn(CudnnVersionText(get()));
 }
 

@@ -93,11 +93,10 @@ Outcome OutcomeOf(const absl::StatusOr<std::string>& text);  // kPassed, or kFai
 std::string LogPath(const Site& site, const std::string& name);
 std::string ReadFile(const std::string& path);  // empty if it does not exist
 
-// Starts `starling-bundle ARGUMENT...` (or, by StartProgram, another program), with its output
-// appended to LogPath(site, log) and its input read from the file `input`.
+// Starts `starling-bundle ARGUMENT...` (or, by StartProgram, another program, whose input is read
+// from the file `input`), with its output appended to LogPath(site, log).
 absl::StatusOr<pid_t> Start(const Site& site, const std::string& log,
-                            std::vector<std::string> arguments,
-                            const std::string& input = "/dev/null");
+                            std::vector<std::string> arguments);
 absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
                                    const std::vector<std::string>& argv,
                                    const std::string& input = "/dev/null");

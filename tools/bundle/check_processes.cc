@@ -38,9 +38,9 @@ absl::StatusOr<pid_t> StartProgram(const Site& site, const std::string& log,
 }
 
 absl::StatusOr<pid_t> Start(const Site& site, const std::string& log,
-                            std::vector<std::string> arguments, const std::string& input) {
+                            std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), site.program);
-  return StartProgram(site, log, arguments, input);
+  return StartProgram(site, log, arguments);
 }
 
 absl::StatusOr<int> WaitFor(pid_t pid, absl::Time deadline) {

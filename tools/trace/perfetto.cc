@@ -20,15 +20,8 @@ class Events {
     absl::StrAppend(&text_, text_.empty() ? "\n" : ",\n", Text(event));
   }
 
-  void Name(const char* what, size_t pid, size_t tid, const std::string& name) {
-    Add({{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{"name", name}}}});
-  }
-  void SortIndex(const char* what, size_t pid, size_t tid) {
-    Add({{"name", what},
-         {"ph", "M"},
-         {"pid", pid},
-         {"tid", tid},
-         {"args", {{"sort_index", tid == 0 ? pid : tid}}}});
+  void Describe(const char* what, size_t pid, size_t tid, const char* key, const Json& value) {
+    Add({{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", {{key, value}}}});
   }
 
   const std::string& text() const { return text_; }
@@ -84,14 +77,15 @@ std::string PerfettoJson(const std::string& job, const std::vector<ProcessSpans>
                 {"seconds", static_cast<double>(window.end_us - window.begin_us) / 1e6}};
   about["processes"] = Json::array();
   for (size_t p = 0; p < processes.size(); ++p) {
-    events.Name("process_name", p + 1, 0,
-                absl::StrCat(processes[p].worker ? "worker " : "shard ", processes[p].name));
-    events.SortIndex("process_sort_index", p + 1, 0);
+    events.Describe("process_name", p + 1, 0, "name",
+                    absl::StrCat(processes[p].worker ? "worker " : "shard ", processes[p].name));
+    events.Describe("process_sort_index", p + 1, 0, "sort_index", p + 1);
     about["processes"].push_back(AboutProcess(processes[p], window));
   }
   for (size_t row = 0; row < trace.rows.size(); ++row) {
-    events.Name("thread_name", trace.rows[row].process + 1, row + 1, trace.rows[row].name);
-    events.SortIndex("thread_sort_index", trace.rows[row].process + 1, row + 1);
+    const size_t process = trace.rows[row].process + 1;
+    events.Describe("thread_name", process, row + 1, "name", trace.rows[row].name);
+    events.Describe("thread_sort_index", process, row + 1, "sort_index", row + 1);
   }
   for (size_t i = 0; i < trace.slices.size(); ++i) {
     const RecordedSpan& span = trace.slices[i].span;
