@@ -25,7 +25,7 @@ Field WarmupField(const std::string& help) {
 
 Field LearningRateField() {
   Field rate = Group("learningRate", T::kOneOf,
-                     "a number, or one of constant, step, cosine; with warmupSteps",
+                     "a constant rate, or one of constant, step, cosine; with warmupSteps",
                      {
                          Number("constant", kRates, "", "the same rate throughout"),
                          Group("step", T::kMap, "initial * factor^floor(step / everySteps)",

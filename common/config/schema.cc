@@ -195,8 +195,8 @@ void AppendText(const Field& field, std::string indent, std::string* out) {
       absl::StrAppend(&line, " ", child.default_text);
     if (child.type == FieldType::kMap && child.children.empty()) absl::StrAppend(&line, "{}");
     line.resize(std::max<size_t>(line.size() + 1, 44), ' ');
-    absl::StrAppend(&line, "# ", TypeName(child.type), child.required ? ", required" : "", ": ",
-                    child.help, "\n");
+    absl::StrAppend(&line, "# ", child.number_allowed ? "number or " : "", TypeName(child.type),
+                    child.required ? ", required" : "", ": ", child.help, "\n");
     absl::StrAppend(out, line);
     indent.assign(indent.size(), ' ');
     AppendText(child, indent + (child.type == FieldType::kMapList ? "  - " : "  "), out);
