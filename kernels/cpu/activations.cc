@@ -1,4 +1,4 @@
-// GELU, sigmoid, tanh and clip: elementwise, in the input's format.
+// ReLU, GELU, sigmoid, tanh and clip: elementwise, in the input's format.
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/vector_math.h"
@@ -12,6 +12,12 @@ constexpr float kRootHalf = 0.70710678118654752f;
 constexpr float kDensity = 0.39894228040143268f;    // 1 / sqrt(2 pi)
 constexpr float kTanhScale = 0.79788456080286536f;  // sqrt(2 / pi)
 constexpr float kTanhCube = 0.044715f;
+
+// NaN propagates, so that it is found: a comparison with NaN is false.
+STARLING_VECTOR_CLONES void ReluLoop(const float* x, float* y, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
+}
 
 STARLING_VECTOR_CLONES void GeluLoop(const float* x, float* y, int64_t count) {
 #pragma GCC ivdep
@@ -132,6 +138,7 @@ class Activation : public CpuKernel {
 
   void Forward(const float* x, float* y, int64_t count) const {
     switch (geometry_.op) {
+      case Op::kRelu: return ReluLoop(x, y, count);
       case Op::kSigmoid: return SigmoidLoop(x, y, count);
       case Op::kTanh: return TanhLoop(x, y, count);
       case Op::kClip: return ClipLoop(x, minimum_, maximum_, y, count);
@@ -142,6 +149,7 @@ class Activation : public CpuKernel {
 
   void Backward(const float* kept, const float* dy, float* dx, int64_t count) const {
     switch (geometry_.op) {
+      case Op::kRelu: return GateRows(kept, dy, 1, count, count, dx, count);
       case Op::kSigmoid: return SigmoidBackwardLoop(kept, dy, dx, count);
       case Op::kTanh: return TanhBackwardLoop(kept, dy, dx, count);
       case Op::kClip: return ClipBackwardLoop(kept, minimum_, maximum_, dy, dx, count);
@@ -156,8 +164,6 @@ class Activation : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeActivation(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<Activation>(spec, geometry);
-}
+const MakeCpuKernel kMakeActivation = MakeKernel<Activation>;
 
 }  // namespace starling

@@ -24,8 +24,7 @@ class Arithmetic : public CpuKernel {
   Arithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry, const dnnl::engine& engine)
       : CpuKernel(spec, geometry), sum_(geometry.op == OperatorGeometry::Op::kAdd) {
     KeepInputFormat();
-    const MemoryDesc second = *DescOf(
-        spec.input_shapes[1], spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[1]);
+    const MemoryDesc second = InputDesc(spec, 1);
     ScratchPlan plan;
     input_ = StageIn(second, input_desc_, engine, plan);
     gradient_ = StageOut(input_desc_, second, engine, plan);
@@ -79,9 +78,6 @@ class Arithmetic : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeArithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                            const dnnl::engine& engine) {
-  return std::make_unique<Arithmetic>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeArithmetic = MakeKernel<Arithmetic>;
 
 }  // namespace starling

@@ -201,8 +201,6 @@ void Attention::HeadBackward(const BackwardArgs& args, int64_t head, float* weig
 
 }  // namespace
 
-CpuKernelPtr MakeAttention(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<Attention>(spec, geometry);
-}
+const MakeCpuKernel kMakeAttention = MakeKernel<Attention>;
 
 }  // namespace starling

@@ -94,8 +94,7 @@ BatchNorm::BatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
       groups_(GroupsOf(spec.input_shapes[0], LayoutOf(input_format_))) {
   KeepInputFormat();
   if (adds_) {
-    const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[1];
-    const MemoryDesc added = *DescOf(spec.input_shapes[1], format);
+    const MemoryDesc added = InputDesc(spec, 1);
     ScratchPlan plan;
     added_ = StageIn(added, input_desc_, engine, plan);
     added_gradient_ = StageOut(input_desc_, added, engine, plan);
@@ -317,9 +316,6 @@ void BatchNorm::WriteStatistics(const BackwardArgs& args) const {
 
 }  // namespace
 
-CpuKernelPtr MakeBatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                           const dnnl::engine& engine) {
-  return std::make_unique<BatchNorm>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeBatchNorm = MakeKernel<BatchNorm>;
 
 }  // namespace starling

@@ -165,9 +165,9 @@ std::vector<Group> GroupsOf(const Shape& shape, ValueFormat format) {
   const int64_t samples = shape[0], channels = shape[1];
   int64_t points = 1;
   for (size_t i = 2; i < shape.size(); ++i) points *= shape[i];
-  const int64_t block = format.id == kBlocked16 ? 16 : format.id == kBlocked8 ? 8 : 0;
+  const int64_t block = BlockOf(format);
   std::vector<Group> groups;
-  if (block > 0) {
+  if (block > 1) {
     const int64_t blocks = (channels + block - 1) / block, run = points * block;
     for (int64_t b = 0; b < blocks; ++b) {
       groups.push_back({b * block, block, b * run, samples, blocks * run, points, block});

@@ -48,19 +48,12 @@ class Convolution : public CpuKernel {
   void PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan);
 
   bool winograd_ = false;
-  memory::dims src_, dst_, weights_, bias_;
+  memory::dims src_, dst_, weights_;
   memory::dims strides_, dilates_, padding_;
   MemoryDesc plain_weights_;
+  MemoryDesc bias_;  // empty: none
   Conv::primitive_desc forward_pd_;
-
-  DnnlCall forward_;
-  Staging forward_src_, forward_weights_, forward_dst_;
-  DnnlCall data_;
-  Staging data_dst_, data_weights_, data_src_;
-  DnnlCall grad_;
-  Staging grad_src_, grad_dst_, grad_weights_;
-  // Scratch for the weight's or bias's gradient if only the other is requested.
-  size_t unwanted_[2] = {};
+  StagedCall forward_, data_, grad_;
 };
 
 Convolution::Convolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -69,7 +62,7 @@ Convolution::Convolution(const OperatorSpec& spec, const OperatorGeometry& geome
   const Geometry2d& p = geometry_.plane;
   src_ = {p.batch, p.in_channels, p.in_height, p.in_width};
   dst_ = {p.batch, p.out_channels, p.out_height, p.out_width};
-  bias_ = {p.out_channels};
+  if (p.bias) bias_ = PlainDesc({p.out_channels});
   weights_ = {p.out_channels, p.in_channels / p.groups, p.kernel_height, p.kernel_width};
   if (p.groups > 1) {
     weights_[0] /= p.groups;
@@ -94,12 +87,8 @@ void Convolution::PlanForward(const dnnl::engine& engine) {
   const prop_kind kind =
       spec_.training ? prop_kind::forward_training : prop_kind::forward_inference;
   const Conv::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
-    const Conv::desc desc =
-        geometry_.plane.bias
-            ? Conv::desc(kind, how, AnyDesc(src_), AnyDesc(weights_), PlainDesc(bias_),
-                         AnyDesc(dst_), strides_, dilates_, padding_, padding_)
-            : Conv::desc(kind, how, AnyDesc(src_), AnyDesc(weights_), AnyDesc(dst_), strides_,
-                         dilates_, padding_, padding_);
+    const Conv::desc desc(kind, how, AnyDesc(src_), AnyDesc(weights_), bias_, AnyDesc(dst_),
+                          strides_, dilates_, padding_, padding_);
     return Conv::primitive_desc(desc, DefaultAttr(), engine);
   });
   WantFast(spec_.type, pd);
@@ -108,14 +97,11 @@ void Convolution::PlanForward(const dnnl::engine& engine) {
   if (format) SetOutput(*format, pd.dst_desc());
 
   ScratchPlan plan;
-  forward_ = DnnlCall(Conv(pd), pd, engine, plan);
-  forward_.Add(DNNL_ARG_SRC, pd.src_desc());
-  forward_.Add(DNNL_ARG_WEIGHTS, pd.weights_desc());
-  if (geometry_.plane.bias) forward_.Add(DNNL_ARG_BIAS, pd.bias_desc());
-  forward_.Add(DNNL_ARG_DST, pd.dst_desc());
-  forward_src_ = StageIn(input_desc_, pd.src_desc(), engine, plan);
-  forward_weights_ = StageIn(plain_weights_, pd.weights_desc(), engine, plan);
-  forward_dst_ = StageOut(pd.dst_desc(), output_desc_, engine, plan);
+  forward_ = StagedCall(pd, plan,
+                        {{DNNL_ARG_SRC, input_desc_, pd.src_desc()},
+                         {DNNL_ARG_WEIGHTS, plain_weights_, pd.weights_desc()},
+                         {DNNL_ARG_BIAS, bias_, bias_}},
+                        {{DNNL_ARG_DST, output_desc_, pd.dst_desc()}});
   workspace_bytes_ = plan.size();
 }
 
@@ -126,72 +112,42 @@ void Convolution::PlanBackwardData(const dnnl::engine& engine, ScratchPlan& plan
     return ConvData::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
   });
   WantFast(spec_.type, pd);
-  data_ = DnnlCall(ConvData(pd), pd, engine, plan);
-  data_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
-  data_.Add(DNNL_ARG_WEIGHTS, pd.weights_desc());
-  data_.Add(DNNL_ARG_DIFF_SRC, pd.diff_src_desc());
-  data_dst_ = StageIn(output_desc_, pd.diff_dst_desc(), engine, plan);
-  data_weights_ = StageIn(plain_weights_, pd.weights_desc(), engine, plan);
-  data_src_ = StageOut(pd.diff_src_desc(), input_desc_, engine, plan);
+  data_ = StagedCall(pd, plan,
+                     {{DNNL_ARG_DIFF_DST, output_desc_, pd.diff_dst_desc()},
+                      {DNNL_ARG_WEIGHTS, plain_weights_, pd.weights_desc()}},
+                     {{DNNL_ARG_DIFF_SRC, input_desc_, pd.diff_src_desc()}});
 }
 
 void Convolution::PlanBackwardWeights(const dnnl::engine& engine, ScratchPlan& plan) {
   const MemoryDesc gradient(weights_, memory::data_type::f32, Tag::any);
   const ConvWeights::primitive_desc pd = WithAlgorithm(winograd_, [&](algorithm how) {
-    const ConvWeights::desc desc =
-        geometry_.plane.bias
-            ? ConvWeights::desc(how, AnyDesc(src_), gradient, PlainDesc(bias_), AnyDesc(dst_),
-                                strides_, dilates_, padding_, padding_)
-            : ConvWeights::desc(how, AnyDesc(src_), gradient, AnyDesc(dst_), strides_, dilates_,
-                                padding_, padding_);
+    const ConvWeights::desc desc(how, AnyDesc(src_), gradient, bias_, AnyDesc(dst_), strides_,
+                                 dilates_, padding_, padding_);
     return ConvWeights::primitive_desc(desc, DefaultAttr(), engine, forward_pd_);
   });
   WantFast(spec_.type, pd);
-  grad_ = DnnlCall(ConvWeights(pd), pd, engine, plan);
-  grad_.Add(DNNL_ARG_SRC, pd.src_desc());
-  grad_.Add(DNNL_ARG_DIFF_DST, pd.diff_dst_desc());
-  grad_.Add(DNNL_ARG_DIFF_WEIGHTS, pd.diff_weights_desc());
-  if (geometry_.plane.bias) {
-    grad_.Add(DNNL_ARG_DIFF_BIAS, pd.diff_bias_desc());
-    unwanted_[0] = plan.Take(plain_weights_.get_size());
-    unwanted_[1] = plan.Take(pd.diff_bias_desc().get_size());
-  }
-  grad_src_ = StageIn(input_desc_, pd.src_desc(), engine, plan);
-  grad_dst_ = StageIn(output_desc_, pd.diff_dst_desc(), engine, plan);
-  grad_weights_ = StageOut(pd.diff_weights_desc(), plain_weights_, engine, plan);
+  const bool either = geometry_.plane.bias;
+  grad_ = StagedCall(pd, plan,
+                     {{DNNL_ARG_SRC, input_desc_, pd.src_desc()},
+                      {DNNL_ARG_DIFF_DST, output_desc_, pd.diff_dst_desc()}},
+                     {{DNNL_ARG_DIFF_WEIGHTS, plain_weights_, pd.diff_weights_desc(), either},
+                      {DNNL_ARG_DIFF_BIAS, bias_, bias_, either}});
 }
 
 void Convolution::Run(const ForwardArgs& args, const CpuStream& stream) {
-  void* workspace = args.workspace;
-  forward_.Bind(DNNL_ARG_SRC, forward_src_.In(args.inputs[0], stream, workspace));
-  forward_.Bind(DNNL_ARG_WEIGHTS, forward_weights_.In(args.parameters[0], stream, workspace));
-  if (geometry_.plane.bias) forward_.Bind(DNNL_ARG_BIAS, args.parameters[1]);
-  forward_.Bind(DNNL_ARG_DST, forward_dst_.Place(args.output, workspace));
-  forward_.Run(stream, workspace);
-  forward_dst_.Out(args.output, stream, workspace);
+  const float* const bias = geometry_.plane.bias ? args.parameters[1] : nullptr;
+  forward_.Run(stream, args.workspace, {args.inputs[0], args.parameters[0], bias}, {args.output});
 }
 
 void Convolution::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
-  void* workspace = args.workspace;
   if (args.grad_inputs[0] != nullptr) {
-    data_.Bind(DNNL_ARG_DIFF_DST, data_dst_.In(args.grad_output, stream, workspace));
-    data_.Bind(DNNL_ARG_WEIGHTS, data_weights_.In(args.parameters[0], stream, workspace));
-    data_.Bind(DNNL_ARG_DIFF_SRC, data_src_.Place(args.grad_inputs[0], workspace));
-    data_.Run(stream, workspace);
-    data_src_.Out(args.grad_inputs[0], stream, workspace);
+    data_.Run(stream, args.workspace, {args.grad_output, args.parameters[0]},
+              {args.grad_inputs[0]});
   }
-  const bool bias = geometry_.plane.bias;
-  if (args.grad_parameters[0] == nullptr && (!bias || args.grad_parameters[1] == nullptr)) return;
-  auto target = [&](int i) -> void* {
-    void* wanted = args.grad_parameters[i];
-    return wanted != nullptr ? wanted : static_cast<char*>(workspace) + unwanted_[i];
-  };
-  grad_.Bind(DNNL_ARG_SRC, grad_src_.In(args.inputs[0], stream, workspace));
-  grad_.Bind(DNNL_ARG_DIFF_DST, grad_dst_.In(args.grad_output, stream, workspace));
-  grad_.Bind(DNNL_ARG_DIFF_WEIGHTS, grad_weights_.Place(target(0), workspace));
-  if (bias) grad_.Bind(DNNL_ARG_DIFF_BIAS, target(1));
-  grad_.Run(stream, workspace);
-  grad_weights_.Out(target(0), stream, workspace);
+  float* const weights = args.grad_parameters[0];
+  float* const bias = geometry_.plane.bias ? args.grad_parameters[1] : nullptr;
+  if (weights == nullptr && bias == nullptr) return;
+  grad_.Run(stream, args.workspace, {args.inputs[0], args.grad_output}, {weights, bias});
 }
 
 }  // namespace
@@ -207,9 +163,6 @@ bool FavoursWinograd(const Geometry2d& p) {
          p.out_channels % kVector == 0 && tiles >= kTilesMin;
 }
 
-CpuKernelPtr MakeConvolution(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                             const dnnl::engine& engine) {
-  return std::make_unique<Convolution>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeConvolution = MakeKernel<Convolution>;
 
 }  // namespace starling

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/memory.h"
@@ -94,13 +93,11 @@ class CpuDevice : public Device {
     return std::make_unique<CpuEvent>();
   }
 
-  absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream&) override {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return absl::OkStatus();
+  absl::Status CopyToDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return Copy(to, from, bytes, stream);
   }
-  absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream&) override {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return absl::OkStatus();
+  absl::Status CopyFromDevice(void* to, const void* from, size_t bytes, Stream& stream) override {
+    return Copy(to, from, bytes, stream);
   }
   absl::Status Copy(void* to, const void* from, size_t bytes, Stream&) override {
     if (bytes > 0) std::memcpy(to, from, bytes);
@@ -138,10 +135,7 @@ class CpuDevice : public Device {
  private:
   CpuKernelPtr MakeNative(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
   CpuKernelPtr MakeOfFp32(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
-  CpuKernelPtr MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel) const;
   CpuKernelPtr Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
-  CpuKernelPtr MakeOfAnyFormat(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
-  CpuKernelPtr MakeOfPlain(const OperatorSpec& spec, const OperatorGeometry& geometry) const;
 
   const dnnl::engine engine_;
   const std::string isa_;
@@ -163,63 +157,53 @@ absl::Status CheckFormats(const OperatorSpec& spec, const OperatorGeometry& geom
   return absl::OkStatus();
 }
 
-// Operators that accept values in any format.
-CpuKernelPtr CpuDevice::MakeOfAnyFormat(const OperatorSpec& spec,
-                                        const OperatorGeometry& geometry) const {
-  switch (geometry.op) {
-    case Op::kConv2d: return MakeConvolution(spec, geometry, engine_);
-    case Op::kMaxPool2d:
-    case Op::kAvgPool2d: return MakePooling(spec, geometry, engine_);
-    case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry);
-    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, engine_);
-    case Op::kRelu: return MakeRelu(spec, geometry);
-    case Op::kGelu:
-    case Op::kSigmoid:
-    case Op::kTanh:
-    case Op::kClip: return MakeActivation(spec, geometry);
-    case Op::kDropout: return MakeDropout(spec, geometry);
-    case Op::kAdd:
-    case Op::kMul: return MakeArithmetic(spec, geometry, engine_);
-    case Op::kConcat: return MakeConcat(spec, geometry, engine_);
-    case Op::kSlice: return MakeSlice(spec, geometry, engine_);
-    case Op::kReshape:
-    case Op::kTranspose:
-    case Op::kFlatten: return MakeReorder(spec, geometry, engine_);
-    case Op::kNegativeSum: return MakeNegativeSum(spec, geometry, engine_);
-    default: return nullptr;
-  }
+struct Maker {
+  Op op;
+  MakeCpuKernel make;
+  bool plain_inputs = false;  // it needs contiguous rows
+};
+
+const Maker& MakerOf(Op op) {
+  static const Maker kMakers[] = {
+      {Op::kConv2d, kMakeConvolution},
+      {Op::kMaxPool2d, kMakePooling},
+      {Op::kAvgPool2d, kMakePooling},
+      {Op::kGlobalAvgPool2d, kMakeGlobalAvgPool},
+      {Op::kBatchNorm, kMakeBatchNorm},
+      {Op::kRelu, kMakeActivation},
+      {Op::kGelu, kMakeActivation},
+      {Op::kSigmoid, kMakeActivation},
+      {Op::kTanh, kMakeActivation},
+      {Op::kClip, kMakeActivation},
+      {Op::kDropout, kMakeDropout},
+      {Op::kAdd, kMakeArithmetic},
+      {Op::kMul, kMakeArithmetic},
+      {Op::kConcat, kMakeConcat},
+      {Op::kSlice, kMakeSlice},
+      {Op::kReshape, kMakeReorder},
+      {Op::kTranspose, kMakeReorder},
+      {Op::kFlatten, kMakeReorder},
+      {Op::kNegativeSum, kMakeNegativeSum},
+      {Op::kLinear, kMakeLinear, true},
+      {Op::kLayerNorm, kMakeLayerNorm, true},
+      {Op::kEmbedding, kMakeGatherRows, true},
+      {Op::kGatherRows, kMakeGatherRows, true},
+      {Op::kPositionEmbedding, kMakePositionEmbedding, true},
+      {Op::kMatMul, kMakeMatMul, true},
+      {Op::kAttention, kMakeAttention, true},
+      {Op::kSoftmaxCrossEntropy, kMakeSoftmaxCrossEntropy, true},
+      {Op::kMeanSquaredError, kMakeElementwiseLoss, true},
+      {Op::kBinaryCrossEntropy, kMakeElementwiseLoss, true},
+  };
+  return *std::ranges::find(kMakers, op, &Maker::op);
 }
 
-// Operators that need contiguous rows.
-CpuKernelPtr CpuDevice::MakeOfPlain(const OperatorSpec& spec,
-                                    const OperatorGeometry& geometry) const {
-  switch (geometry.op) {
-    case Op::kLinear: return MakeLinear(spec, geometry, engine_);
-    case Op::kLayerNorm: return MakeLayerNorm(spec, geometry);
-    case Op::kEmbedding:
-    case Op::kGatherRows: return MakeGatherRows(spec, geometry);
-    case Op::kPositionEmbedding: return MakePositionEmbedding(spec, geometry);
-    case Op::kMatMul: return MakeMatMul(spec, geometry, engine_);
-    case Op::kAttention: return MakeAttention(spec, geometry);
-    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry);
-    case Op::kMeanSquaredError:
-    case Op::kBinaryCrossEntropy: return MakeElementwiseLoss(spec, geometry);
-    default: return nullptr;
-  }
-}
-
+// An operator on fp32 values in any layout.
 CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const {
-  if (CpuKernelPtr kernel = MakeOfAnyFormat(spec, geometry)) return kernel;
-  if (AllPlain(spec)) return MakeOfPlain(spec, geometry);
+  const Maker& maker = MakerOf(geometry.op);
   OperatorSpec inside = spec;
-  inside.input_formats.clear();
-  return MakePlainInputs(spec, MakeOfPlain(inside, geometry), engine_);
-}
-
-// Makes the output plain if the spec requests it.
-CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel) const {
-  if (!spec.plain_output || kernel->output_format().plain()) return kernel;
-  return MakePlainOutput(spec, std::move(kernel), engine_);
+  if (maker.plain_inputs) inside.input_formats.clear();
+  return MakeReordered(spec, maker.plain_inputs, maker.make(inside, geometry, engine_), engine_);
 }
 
 // Operators that read and write two-byte values themselves: our batch norm, and in bf16 those that
@@ -228,13 +212,13 @@ CpuKernelPtr CpuDevice::MakePlain(const OperatorSpec& spec, CpuKernelPtr kernel)
 CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
                                    const OperatorGeometry& geometry) const {
   if (spec.type == DataType::kFp32) return nullptr;
-  const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[0];
+  const ValueFormat format = InputFormat(spec, 0);
   const bool stored = StoredType(format) == spec.type;
   if (geometry.op == Op::kBatchNorm) {
     const bool alike = std::count(spec.input_formats.begin(), spec.input_formats.end(), format) ==
                        static_cast<int64_t>(spec.input_formats.size());
     if (!stored || !alike || spec.plain_output) return nullptr;
-    return MakeBatchNorm(spec, geometry, engine_);
+    return kMakeBatchNorm(spec, geometry, engine_);
   }
   if (spec.type != DataType::kBf16 || !multiplies_bf16_) return nullptr;
   // Without matrix instructions bf16 has at best twice fp32's products per second, and Winograd's
@@ -242,23 +226,24 @@ CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
   if (geometry.op == Op::kConv2d && !multiplies_matrices_ && FavoursWinograd(geometry.plane)) {
     return nullptr;
   }
+  const bool plain_layouts = std::ranges::all_of(
+      spec.input_formats, [](ValueFormat input) { return LayoutOf(input).plain(); });
+  switch (geometry.op) {
+    case Op::kConv2d: break;
+    case Op::kLinear:
+      if (!plain_layouts) return nullptr;
+      break;
+    case Op::kMaxPool2d:
+    case Op::kAvgPool2d:
+    case Op::kReshape:
+    case Op::kTranspose:
+    case Op::kFlatten:
+      if (!stored) return nullptr;
+      break;
+    default: return nullptr;
+  }
   try {
-    switch (geometry.op) {
-      case Op::kConv2d: return MakePlain(spec, MakeConvolution(spec, geometry, engine_));
-      case Op::kLinear:
-        if (!AllPlainLayouts(spec)) return nullptr;
-        return MakeLinear(spec, geometry, engine_);
-      case Op::kMaxPool2d:
-      case Op::kAvgPool2d:
-        if (!stored) return nullptr;
-        return MakePlain(spec, MakePooling(spec, geometry, engine_));
-      case Op::kReshape:
-      case Op::kTranspose:
-      case Op::kFlatten:
-        if (!stored) return nullptr;
-        return MakePlain(spec, MakeReorder(spec, geometry, engine_));
-      default: return nullptr;
-    }
+    return MakeReordered(spec, false, MakerOf(geometry.op).make(spec, geometry, engine_), engine_);
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_unimplemented) return nullptr;
     throw;
@@ -272,14 +257,13 @@ CpuKernelPtr CpuDevice::MakeOfFp32(const OperatorSpec& spec,
   inside.type = DataType::kFp32;
   for (ValueFormat& format : inside.input_formats) format = LayoutOf(format);
   if (spec.type == DataType::kFp32 && inside.input_formats == spec.input_formats) {
-    return MakePlain(spec, Make(spec, geometry));
+    return Make(spec, geometry);
   }
   const auto make = [this](const OperatorSpec& piece) {
     return Make(piece, ResolveGeometry(piece).value());
   };
   if (CpuKernelPtr pieces = MakeStoredPieces(spec, geometry, make)) return pieces;
-  return MakeStored(spec, MakePlain(inside, Make(inside, geometry)),
-                    spec.plain_output || IsLoss(geometry.op));
+  return MakeStored(spec, Make(inside, geometry), spec.plain_output || IsLoss(geometry.op));
 }
 
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
@@ -298,14 +282,13 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
         absl::StrCat("kernel_threads is ", spec.kernel_threads, ", but OMP_THREAD_LIMIT allows ",
                      omp_get_thread_limit(), ": unset it for this daemon"));
   }
-  UseKernelThreads(spec.kernel_threads);
-  try {
-    CpuKernelPtr kernel = MakeNative(spec, *geometry);
+  CpuKernelPtr kernel;
+  absl::Status status = Guarded(spec, [&] {
+    kernel = MakeNative(spec, *geometry);
     if (kernel == nullptr) kernel = MakeOfFp32(spec, *geometry);
-    return kernel;
-  } catch (const dnnl::error& error) {
-    return DnnlError(spec, error);
-  }
+  });
+  if (!status.ok()) return status;
+  return kernel;
 }
 
 }  // namespace

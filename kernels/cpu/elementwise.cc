@@ -1,5 +1,4 @@
-// Addition, ReLU and dropout. ReLU and dropout keep their input's format: its padding elements are
-// zero and stay zero.
+// Addition; and dropout, which keeps its input's format: padding elements are zero and stay zero.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -17,18 +16,6 @@ STARLING_VECTOR_CLONES void AddFloats(float* to, const float* from, size_t count
 
 namespace {
 
-// NaN propagates, so that it is found: a comparison with NaN is false.
-STARLING_VECTOR_CLONES void ReluLoop(const float* x, float* y, size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) y[i] = x[i] <= 0 ? 0 : x[i];
-}
-
-STARLING_VECTOR_CLONES void ReluBackwardLoop(const float* y, const float* dy, float* dx,
-                                             size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) dx[i] = y[i] > 0 ? dy[i] : 0;
-}
-
 STARLING_VECTOR_CLONES void DropoutLoop(const uint8_t* keep, float scale, const float* from,
                                         float* to, size_t count) {
 #pragma GCC ivdep
@@ -37,27 +24,6 @@ STARLING_VECTOR_CLONES void DropoutLoop(const uint8_t* keep, float scale, const 
     to[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(from[i] * scale) & kept);
   }
 }
-
-class Relu : public CpuKernel {
- public:
-  Relu(const OperatorSpec& spec, const OperatorGeometry& geometry) : CpuKernel(spec, geometry) {
-    KeepInputFormat();
-    forward_in_place_ok_ = backward_in_place_ok_ = true;
-    backward_reads_output_ = true;  // y > 0 exactly where x > 0
-  }
-
- protected:
-  void Run(const ForwardArgs& args, const CpuStream&) override {
-    ReluLoop(static_cast<const float*>(args.inputs[0]), static_cast<float*>(args.output),
-             output_bytes_ / sizeof(float));
-  }
-  void RunBackward(const BackwardArgs& args, const CpuStream&) override {
-    if (args.grad_inputs[0] == nullptr) return;
-    ReluBackwardLoop(static_cast<const float*>(args.output),
-                     static_cast<const float*>(args.grad_output),
-                     static_cast<float*>(args.grad_inputs[0]), output_bytes_ / sizeof(float));
-  }
-};
 
 // `saved` holds a byte per element, 1 if it is kept, in the order of the input's format; the random
 // numbers come channels last.
@@ -105,9 +71,7 @@ class Dropout : public CpuKernel {
   void Permute(const uint8_t* drawn, uint8_t* keep) const {
     const Shape& shape = spec_.input_shapes[0];
     const int64_t channels = shape[1], plane = shape[2] * shape[3];
-    const int64_t block = input_format_.id == kBlocked16  ? 16
-                          : input_format_.id == kBlocked8 ? 8
-                                                          : 1;
+    const int64_t block = BlockOf(input_format_);
     for (int64_t n = 0; n < shape[0]; ++n, drawn += channels * plane) {
       for (int64_t c = 0; c < channels; c += block) {
         const int64_t width = std::min(block, channels - c);
@@ -131,12 +95,6 @@ class Dropout : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeRelu(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<Relu>(spec, geometry);
-}
-
-CpuKernelPtr MakeDropout(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<Dropout>(spec, geometry);
-}
+const MakeCpuKernel kMakeDropout = MakeKernel<Dropout>;
 
 }  // namespace starling

@@ -96,12 +96,7 @@ class PositionEmbedding : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeGatherRows(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<GatherRows>(spec, geometry);
-}
-
-CpuKernelPtr MakePositionEmbedding(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<PositionEmbedding>(spec, geometry);
-}
+const MakeCpuKernel kMakeGatherRows = MakeKernel<GatherRows>;
+const MakeCpuKernel kMakePositionEmbedding = MakeKernel<PositionEmbedding>;
 
 }  // namespace starling

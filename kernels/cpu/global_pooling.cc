@@ -24,10 +24,7 @@ class GlobalAvgPool : public CpuKernel {
       : CpuKernel(spec, geometry),
         channels_(geometry.outputs),
         points_(geometry.spatial),
-        lanes_(input_format_.id == kBlocked16      ? 16
-               : input_format_.id == kBlocked8     ? 8
-               : input_format_.id == kChannelsLast ? geometry.outputs
-                                                   : 1) {}
+        lanes_(input_format_.id == kChannelsLast ? geometry.outputs : BlockOf(input_format_)) {}
 
  protected:
   void Run(const ForwardArgs& args, const CpuStream&) override {
@@ -84,8 +81,6 @@ class GlobalAvgPool : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeGlobalAvgPool(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<GlobalAvgPool>(spec, geometry);
-}
+const MakeCpuKernel kMakeGlobalAvgPool = MakeKernel<GlobalAvgPool>;
 
 }  // namespace starling

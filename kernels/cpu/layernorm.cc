@@ -136,8 +136,6 @@ class LayerNorm : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeLayerNorm(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<LayerNorm>(spec, geometry);
-}
+const MakeCpuKernel kMakeLayerNorm = MakeKernel<LayerNorm>;
 
 }  // namespace starling

@@ -30,11 +30,8 @@ class Linear : public CpuKernel {
   // used for multiplication.
   MemoryDesc rows_in_, rows_out_;
   MemoryDesc factor_in_, factor_out_, factor_weights_;
-  MemoryDesc weights_, bias_;
-  DnnlCall forward_, data_, grad_;
-  Staging forward_in_, forward_weights_, data_out_, data_weights_, grad_in_, grad_out_;
-  // Scratch for the weight's or bias's gradient if only the other is requested.
-  size_t unwanted_[2] = {};
+  MemoryDesc weights_;
+  StagedCall forward_, data_, grad_;
 };
 
 Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -46,26 +43,24 @@ Linear::Linear(const OperatorSpec& spec, const OperatorGeometry& geometry,
       factor_in_(PlainDesc({geometry.rows, geometry.inputs}, spec.type)),
       factor_out_(PlainDesc({geometry.rows, geometry.outputs}, spec.type)),
       factor_weights_(PlainDesc({geometry.outputs, geometry.inputs}, spec.type)),
-      weights_(PlainDesc({geometry.outputs, geometry.inputs})),
-      bias_(PlainDesc({geometry.outputs})) {
+      weights_(PlainDesc({geometry.outputs, geometry.inputs})) {
   if (!spec.plain_output) {
     SetOutput(StoredAs({kPlain}, spec.type), PlainDesc(spec.output_shape, spec.type));
   }
-  const MemoryDesc transposed({geometry_.inputs, geometry_.outputs}, DnnlType(spec.type), Tag::ba);
-  const MemoryDesc bias_row = PlainDesc({1, geometry_.outputs});
-  const dnnl::matmul::desc desc =
-      geometry_.bias ? dnnl::matmul::desc(factor_in_, transposed, bias_row, rows_out_)
-                     : dnnl::matmul::desc(factor_in_, transposed, rows_out_);
+  const auto transposed = [&](DataType type) {
+    return MemoryDesc({geometry_.inputs, geometry_.outputs}, DnnlType(type), Tag::ba);
+  };
+  const MemoryDesc factors = transposed(spec.type);
+  const MemoryDesc bias = geometry_.bias ? PlainDesc({1, geometry_.outputs}) : MemoryDesc();
+  const dnnl::matmul::desc desc(factor_in_, factors, bias, rows_out_);
   const dnnl::matmul::primitive_desc pd(desc, DefaultAttr(), engine);
   WantFast(spec.type, pd);
   ScratchPlan plan;
-  forward_ = DnnlCall(dnnl::matmul(pd), pd, engine, plan);
-  forward_.Add(DNNL_ARG_SRC, factor_in_);
-  forward_.Add(DNNL_ARG_WEIGHTS, transposed);
-  if (geometry_.bias) forward_.Add(DNNL_ARG_BIAS, bias_row);
-  forward_.Add(DNNL_ARG_DST, rows_out_);
-  forward_in_ = StageIn(rows_in_, factor_in_, engine, plan);
-  forward_weights_ = StageIn(weights_, factor_weights_, engine, plan);
+  forward_ = StagedCall(pd, plan,
+                        {{DNNL_ARG_SRC, rows_in_, factor_in_},
+                         {DNNL_ARG_WEIGHTS, transposed(DataType::kFp32), factors},
+                         {DNNL_ARG_BIAS, bias, bias}},
+                        {{DNNL_ARG_DST, rows_out_, rows_out_}});
   workspace_bytes_ = plan.size();
   if (spec_.training) PlanBackward(engine);
 }
@@ -78,68 +73,43 @@ void Linear::PlanBackward(const dnnl::engine& engine) {
   const InnerData::primitive_desc data_pd(InnerData::desc(rows_in_, factor_weights_, factor_out_),
                                           DefaultAttr(), engine, forward);
   WantFast(spec_.type, data_pd);
-  data_ = DnnlCall(InnerData(data_pd), data_pd, engine, plan);
-  data_.Add(DNNL_ARG_DIFF_DST, factor_out_);
-  data_.Add(DNNL_ARG_WEIGHTS, factor_weights_);
-  data_.Add(DNNL_ARG_DIFF_SRC, rows_in_);
-  data_out_ = StageIn(rows_out_, factor_out_, engine, plan);
-  data_weights_ = StageIn(weights_, factor_weights_, engine, plan);
+  data_ = StagedCall(
+      data_pd, plan,
+      {{DNNL_ARG_DIFF_DST, rows_out_, factor_out_}, {DNNL_ARG_WEIGHTS, weights_, factor_weights_}},
+      {{DNNL_ARG_DIFF_SRC, rows_in_, rows_in_}});
 
-  const InnerWeights::desc desc = geometry_.bias
-                                      ? InnerWeights::desc(factor_in_, weights_, bias_, factor_out_)
-                                      : InnerWeights::desc(factor_in_, weights_, factor_out_);
+  const bool either = geometry_.bias;
+  const MemoryDesc bias = either ? PlainDesc({geometry_.outputs}) : MemoryDesc();
+  const InnerWeights::desc desc(factor_in_, weights_, bias, factor_out_);
   const InnerWeights::primitive_desc grad_pd(desc, DefaultAttr(), engine, forward);
   WantFast(spec_.type, grad_pd);
-  grad_ = DnnlCall(InnerWeights(grad_pd), grad_pd, engine, plan);
-  grad_.Add(DNNL_ARG_SRC, factor_in_);
-  grad_.Add(DNNL_ARG_DIFF_DST, factor_out_);
-  grad_in_ = StageIn(rows_in_, factor_in_, engine, plan);
-  grad_out_ = StageIn(rows_out_, factor_out_, engine, plan);
-  grad_.Add(DNNL_ARG_DIFF_WEIGHTS, weights_);
-  if (geometry_.bias) {
-    grad_.Add(DNNL_ARG_DIFF_BIAS, bias_);
-    unwanted_[0] = plan.Take(weights_.get_size());
-    unwanted_[1] = plan.Take(bias_.get_size());
-  }
+  grad_ = StagedCall(
+      grad_pd, plan,
+      {{DNNL_ARG_SRC, rows_in_, factor_in_}, {DNNL_ARG_DIFF_DST, rows_out_, factor_out_}},
+      {{DNNL_ARG_DIFF_WEIGHTS, weights_, weights_, either},
+       {DNNL_ARG_DIFF_BIAS, bias, bias, either}});
   workspace_bytes_ = std::max(workspace_bytes_, plan.size());
   backward_reads_input_[0] = true;
 }
 
 void Linear::Run(const ForwardArgs& args, const CpuStream& stream) {
-  void* const workspace = args.workspace;
-  forward_.Bind(DNNL_ARG_SRC, forward_in_.In(args.inputs[0], stream, workspace));
-  forward_.Bind(DNNL_ARG_WEIGHTS, forward_weights_.In(args.parameters[0], stream, workspace));
-  if (geometry_.bias) forward_.Bind(DNNL_ARG_BIAS, args.parameters[1]);
-  forward_.Bind(DNNL_ARG_DST, args.output);
-  forward_.Run(stream, workspace);
+  const float* const bias = geometry_.bias ? args.parameters[1] : nullptr;
+  forward_.Run(stream, args.workspace, {args.inputs[0], args.parameters[0], bias}, {args.output});
 }
 
 void Linear::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
-  void* const workspace = args.workspace;
   if (args.grad_inputs[0] != nullptr) {
-    data_.Bind(DNNL_ARG_DIFF_DST, data_out_.In(args.grad_output, stream, workspace));
-    data_.Bind(DNNL_ARG_WEIGHTS, data_weights_.In(args.parameters[0], stream, workspace));
-    data_.Bind(DNNL_ARG_DIFF_SRC, args.grad_inputs[0]);
-    data_.Run(stream, workspace);
+    data_.Run(stream, args.workspace, {args.grad_output, args.parameters[0]},
+              {args.grad_inputs[0]});
   }
-  const bool bias = geometry_.bias;
-  if (args.grad_parameters[0] == nullptr && (!bias || args.grad_parameters[1] == nullptr)) return;
-  auto target = [&](int i) -> void* {
-    void* wanted = args.grad_parameters[i];
-    return wanted != nullptr ? wanted : static_cast<char*>(workspace) + unwanted_[i];
-  };
-  grad_.Bind(DNNL_ARG_SRC, grad_in_.In(args.inputs[0], stream, workspace));
-  grad_.Bind(DNNL_ARG_DIFF_DST, grad_out_.In(args.grad_output, stream, workspace));
-  grad_.Bind(DNNL_ARG_DIFF_WEIGHTS, target(0));
-  if (bias) grad_.Bind(DNNL_ARG_DIFF_BIAS, target(1));
-  grad_.Run(stream, workspace);
+  float* const weights = args.grad_parameters[0];
+  float* const bias = geometry_.bias ? args.grad_parameters[1] : nullptr;
+  if (weights == nullptr && bias == nullptr) return;
+  grad_.Run(stream, args.workspace, {args.inputs[0], args.grad_output}, {weights, bias});
 }
 
 }  // namespace
 
-CpuKernelPtr MakeLinear(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                        const dnnl::engine& engine) {
-  return std::make_unique<Linear>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeLinear = MakeKernel<Linear>;
 
 }  // namespace starling

@@ -97,7 +97,7 @@ STARLING_VECTOR_CLONES void GateRows(const float* y, const float* dy, int64_t ro
 }
 
 void ZeroPadding(const Shape& shape, ValueFormat format, float* data) {
-  const int64_t block = format.id == kBlocked16 ? 16 : format.id == kBlocked8 ? 8 : 1;
+  const int64_t block = BlockOf(format);
   if (block == 1 || shape[1] % block == 0) return;
   const int64_t plane = shape[2] * shape[3], blocks = shape[1] / block + 1;
   const int64_t used = shape[1] % block;

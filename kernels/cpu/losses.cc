@@ -170,17 +170,8 @@ class NegativeSum : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<SoftmaxCrossEntropy>(spec, geometry);
-}
-
-CpuKernelPtr MakeElementwiseLoss(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-  return std::make_unique<ElementwiseLoss>(spec, geometry);
-}
-
-CpuKernelPtr MakeNegativeSum(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                             const dnnl::engine& engine) {
-  return std::make_unique<NegativeSum>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeSoftmaxCrossEntropy = MakeKernel<SoftmaxCrossEntropy>;
+const MakeCpuKernel kMakeElementwiseLoss = MakeKernel<ElementwiseLoss>;
+const MakeCpuKernel kMakeNegativeSum = MakeKernel<NegativeSum>;
 
 }  // namespace starling

@@ -63,19 +63,12 @@ class MatMul : public CpuKernel {
   static DnnlCall MakeCall(const MemoryDesc& a, const MemoryDesc& b, const MemoryDesc& y,
                            const dnnl::engine& engine, ScratchPlan& plan) {
     const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, y), DefaultAttr(), engine);
-    DnnlCall call(dnnl::matmul(pd), pd, engine, plan);
-    call.Add(DNNL_ARG_SRC, a);
-    call.Add(DNNL_ARG_WEIGHTS, b);
-    call.Add(DNNL_ARG_DST, y);
-    return call;
+    return DnnlCall(pd, plan, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, y}});
   }
 
   void Multiply(DnnlCall& call, const void* a, const void* b, void* y, size_t bytes,
                 void* workspace, const CpuStream& stream) const {
-    call.Bind(DNNL_ARG_SRC, a);
-    call.Bind(DNNL_ARG_WEIGHTS, b);
-    call.Bind(DNNL_ARG_DST, y);
-    call.Run(stream, workspace);
+    call.Run(stream, workspace, {a, b, y});
     if (scale_ == 1) return;
     float* const elements = static_cast<float*>(y);
     ScaleBy(scale_, elements, static_cast<int64_t>(bytes / sizeof(float)));
@@ -87,9 +80,6 @@ class MatMul : public CpuKernel {
 
 }  // namespace
 
-CpuKernelPtr MakeMatMul(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                        const dnnl::engine& engine) {
-  return std::make_unique<MatMul>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeMatMul = MakeKernel<MatMul>;
 
 }  // namespace starling

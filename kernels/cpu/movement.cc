@@ -14,10 +14,6 @@ struct Runs {
   int64_t run() const { return axis * inner; }
 };
 
-int64_t BlockOf(ValueFormat format) {
-  return format.id == kBlocked16 ? 16 : format.id == kBlocked8 ? 8 : 1;
-}
-
 Runs RunsOf(const Shape& shape, ValueFormat format, int64_t axis) {
   Shape physical = shape;
   if (format.id == kChannelsLast) {
@@ -33,10 +29,6 @@ Runs RunsOf(const Shape& shape, ValueFormat format, int64_t axis) {
     (at < axis ? runs.outer : at == axis ? runs.axis : runs.inner) *= physical[i];
   }
   return runs;
-}
-
-ValueFormat FormatAt(const OperatorSpec& spec, size_t i) {
-  return spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[i];
 }
 
 void CopyRuns(int64_t outer, int64_t run, const float* from, int64_t from_stride, float* to,
@@ -57,11 +49,11 @@ class Concat : public CpuKernel {
     }
   }
 
-  static bool Takes(const OperatorSpec& spec, int64_t axis) {
-    const ValueFormat format = FormatAt(spec, 0);
+  static bool Takes(const OperatorSpec& spec, const OperatorGeometry& geometry) {
+    const ValueFormat format = InputFormat(spec, 0);
     for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
-      if (FormatAt(spec, i) != format) return false;
-      if (axis == 1 && spec.input_shapes[i][1] % BlockOf(format) != 0) return false;
+      if (InputFormat(spec, i) != format) return false;
+      if (geometry.axis == 1 && spec.input_shapes[i][1] % BlockOf(format) != 0) return false;
     }
     return true;
   }
@@ -104,7 +96,7 @@ class Slice : public CpuKernel {
   }
 
   static bool Takes(const OperatorSpec& spec, const OperatorGeometry& geometry) {
-    const int64_t block = geometry.axis == 1 ? BlockOf(FormatAt(spec, 0)) : 1;
+    const int64_t block = geometry.axis == 1 ? BlockOf(InputFormat(spec, 0)) : 1;
     const int64_t end = geometry.begin + geometry.length;
     return geometry.begin % block == 0 &&
            (end % block == 0 || end == spec.input_shapes[0][geometry.axis]);
@@ -148,8 +140,8 @@ class Reorder : public CpuKernel {
     forward_in_place_ok_ = backward_in_place_ok_ = copies_;
     if (copies_) return;
     ScratchPlan plan;
-    forward_ = MakeCall(from, to, engine, plan);
-    backward_ = MakeCall(to, from, engine, plan);
+    forward_ = ReorderCall(from, to, engine, plan);
+    backward_ = ReorderCall(to, from, engine, plan);
     workspace_bytes_ = plan.size();
   }
 
@@ -169,53 +161,33 @@ class Reorder : public CpuKernel {
     return input_desc_.permute_axes(permutation);
   }
 
-  static DnnlCall MakeCall(const MemoryDesc& from, const MemoryDesc& to, const dnnl::engine& engine,
-                           ScratchPlan& plan) {
-    const dnnl::reorder::primitive_desc pd(engine, from, engine, to, DefaultAttr());
-    DnnlCall call(dnnl::reorder(pd), pd, engine, plan);
-    call.Add(DNNL_ARG_FROM, from);
-    call.Add(DNNL_ARG_TO, to);
-    return call;
-  }
-
   void Move(DnnlCall& reorder, const void* from, void* to, void* workspace,
             const CpuStream& stream) {
     if (copies_) {
       if (from != to) std::memcpy(to, from, output_bytes_);
       return;
     }
-    reorder.Bind(DNNL_ARG_FROM, from);
-    reorder.Bind(DNNL_ARG_TO, to);
-    reorder.Run(stream, workspace);
+    reorder.Run(stream, workspace, {from, to});
   }
 
   bool copies_ = false;
   DnnlCall forward_, backward_;
 };
 
-// The spec with all inputs plain.
-OperatorSpec Plain(OperatorSpec spec) {
-  spec.input_formats.clear();
-  return spec;
+// In the input's format if the kernel takes that, else plain.
+template <typename Kernel>
+CpuKernelPtr MakePart(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                      const dnnl::engine& engine) {
+  if (Kernel::Takes(spec, geometry)) return std::make_unique<Kernel>(spec, geometry);
+  OperatorSpec plain = spec;
+  plain.input_formats.clear();
+  return MakeReordered(spec, true, std::make_unique<Kernel>(plain, geometry), engine);
 }
 
 }  // namespace
 
-CpuKernelPtr MakeConcat(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                        const dnnl::engine& engine) {
-  if (Concat::Takes(spec, geometry.axis)) return std::make_unique<Concat>(spec, geometry);
-  return MakePlainInputs(spec, std::make_unique<Concat>(Plain(spec), geometry), engine);
-}
-
-CpuKernelPtr MakeSlice(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                       const dnnl::engine& engine) {
-  if (Slice::Takes(spec, geometry)) return std::make_unique<Slice>(spec, geometry);
-  return MakePlainInputs(spec, std::make_unique<Slice>(Plain(spec), geometry), engine);
-}
-
-CpuKernelPtr MakeReorder(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                         const dnnl::engine& engine) {
-  return std::make_unique<Reorder>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakeConcat = MakePart<Concat>;
+const MakeCpuKernel kMakeSlice = MakePart<Slice>;
+const MakeCpuKernel kMakeReorder = MakeKernel<Reorder>;
 
 }  // namespace starling

@@ -88,10 +88,16 @@ std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc) 
   return std::nullopt;
 }
 
-absl::Status DnnlError(const OperatorSpec& spec, const dnnl::error& error) {
-  return absl::InternalError(absl::StrCat("operator '", spec.name, "' (", spec.op,
-                                          "): oneDNN: ", error.what(), " (status ",
-                                          static_cast<int>(error.status), ")"));
+absl::Status Guarded(const OperatorSpec& spec, absl::FunctionRef<void()> fn) {
+  UseKernelThreads(spec.kernel_threads);
+  try {
+    fn();
+  } catch (const dnnl::error& error) {
+    return absl::InternalError(absl::StrCat("operator '", spec.name, "' (", spec.op,
+                                            "): oneDNN: ", error.what(), " (status ",
+                                            static_cast<int>(error.status), ")"));
+  }
+  return absl::OkStatus();
 }
 
 dnnl::primitive_attr DefaultAttr() {
@@ -101,22 +107,47 @@ dnnl::primitive_attr DefaultAttr() {
   return attr;
 }
 
+DnnlCall::DnnlCall(const dnnl::primitive_desc_base& pd, ScratchPlan& plan,
+                   const std::vector<Argument>& arguments)
+    : primitive_(pd.get()) {
+  const auto add = [&](const Argument& argument) {
+    memories_.push_back(dnnl::memory(argument.desc, pd.get_engine(), DNNL_MEMORY_NONE));
+    arguments_.push_back({argument.index, memories_.back().get()});
+  };
+  for (const Argument& argument : arguments) add(argument);
+  const MemoryDesc scratch = pd.scratchpad_desc();
+  if (scratch.get_size() == 0) return;
+  scratch_ = plan.Take(scratch.get_size());
+  add({DNNL_ARG_SCRATCHPAD, scratch});
+}
+
+void DnnlCall::Run(const CpuStream& stream, void* workspace, absl::Span<const void* const> data) {
+  for (size_t i = 0; i < data.size(); ++i) memories_[i].set_data_handle(const_cast<void*>(data[i]));
+  if (scratch_) memories_.back().set_data_handle(static_cast<char*>(workspace) + *scratch_);
+  // Not primitive::execute, which rebuilds this list on each call.
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive_.get(), stream.dnnl().get(),
+                             static_cast<int>(arguments_.size()), arguments_.data()),
+      "could not execute a primitive");
+}
+
+DnnlCall ReorderCall(const MemoryDesc& from, const MemoryDesc& to, const dnnl::engine& engine,
+                     ScratchPlan& plan) {
+  const dnnl::reorder::primitive_desc pd(engine, from, engine, to, DefaultAttr());
+  return DnnlCall(pd, plan, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
 Staging::Staging(const MemoryDesc& from, const MemoryDesc& to, const MemoryDesc& staged,
                  const dnnl::engine& engine, ScratchPlan& plan) {
   if (from == to) return;
-  const dnnl::reorder::primitive_desc pd(engine, from, engine, to, DefaultAttr());
-  reorder_.emplace(dnnl::reorder(pd), pd, engine, plan);
-  reorder_->Add(DNNL_ARG_FROM, from);
-  reorder_->Add(DNNL_ARG_TO, to);
+  reorder_ = ReorderCall(from, to, engine, plan);
   offset_ = plan.Take(staged.get_size());
 }
 
 const void* Staging::In(const void* data, const CpuStream& stream, void* workspace) {
   if (!reorder_) return data;
-  void* staged = static_cast<char*>(workspace) + offset_;
-  reorder_->Bind(DNNL_ARG_FROM, data);
-  reorder_->Bind(DNNL_ARG_TO, staged);
-  reorder_->Run(stream, workspace);
+  void* const staged = Place(nullptr, workspace);
+  reorder_->Run(stream, workspace, {data, staged});
   return staged;
 }
 
@@ -125,22 +156,58 @@ void* Staging::Place(void* data, void* workspace) const {
 }
 
 void Staging::Out(void* data, const CpuStream& stream, void* workspace) {
-  if (!reorder_) return;
-  reorder_->Bind(DNNL_ARG_FROM, static_cast<char*>(workspace) + offset_);
-  reorder_->Bind(DNNL_ARG_TO, data);
-  reorder_->Run(stream, workspace);
+  if (reorder_) reorder_->Run(stream, workspace, {Place(nullptr, workspace), data});
+}
+
+StagedCall::StagedCall(const dnnl::primitive_desc_base& pd, ScratchPlan& plan,
+                       const std::vector<Argument>& inputs, const std::vector<Argument>& outputs) {
+  std::vector<DnnlCall::Argument> arguments;
+  const auto add = [&](const Argument& argument, std::vector<Slot>& slots) -> Slot& {
+    slots.push_back({.present = !argument.inside.is_zero()});
+    if (slots.back().present) arguments.push_back({argument.index, argument.inside});
+    return slots.back();
+  };
+  const dnnl::engine engine = pd.get_engine();
+  for (const Argument& input : inputs) {
+    add(input, inputs_).staging = StageIn(input.outside, input.inside, engine, plan);
+  }
+  for (const Argument& output : outputs) {
+    Slot& slot = add(output, outputs_);
+    slot.staging = StageOut(output.inside, output.outside, engine, plan);
+    if (output.optional && output.inside == output.outside) {
+      slot.unwanted = plan.Take(output.inside.get_size());
+    }
+  }
+  call_ = DnnlCall(pd, plan, arguments);
+  places_.reserve(arguments.size());
+}
+
+void StagedCall::Run(const CpuStream& stream, void* workspace, absl::Span<const void* const> inputs,
+                     absl::Span<void* const> outputs) {
+  places_.clear();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Slot& slot = inputs_[i];
+    if (slot.present) places_.push_back(slot.staging.In(inputs[i], stream, workspace));
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Slot& slot = outputs_[i];
+    void* const unwanted = static_cast<char*>(workspace) + slot.unwanted;
+    void* const wanted = outputs[i] != nullptr ? outputs[i] : unwanted;
+    if (slot.present) places_.push_back(slot.staging.Place(wanted, workspace));
+  }
+  call_.Run(stream, workspace, places_);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i] != nullptr) outputs_[i].staging.Out(outputs[i], stream, workspace);
+  }
 }
 
 CpuKernel::CpuKernel(const OperatorSpec& spec, const OperatorGeometry& geometry)
-    : spec_(spec), geometry_(geometry) {
+    : spec_(spec),
+      geometry_(geometry),
+      input_format_(InputFormat(spec, 0)),
+      input_desc_(InputDesc(spec, 0)) {
   for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
-    const ValueFormat format = spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[i];
-    const MemoryDesc desc = *DescOf(spec.input_shapes[i], format);
-    if (i == 0) {
-      input_format_ = format;
-      input_desc_ = desc;
-    }
-    input_bytes_.push_back(desc.get_size());
+    input_bytes_.push_back(InputDesc(spec, i).get_size());
   }
   backward_reads_input_.assign(spec.input_shapes.size(), false);
   SetOutput(ValueFormat{}, PlainDesc(spec.output_shape));
@@ -154,13 +221,7 @@ void CpuKernel::SetOutput(ValueFormat format, const MemoryDesc& desc) {
 
 absl::Status CpuKernel::Forward(const ForwardArgs& args, Stream& stream) {
   if (absl::Status status = Check(args); !status.ok()) return status;
-  UseKernelThreads(spec_.kernel_threads);
-  try {
-    Run(args, static_cast<const CpuStream&>(stream));
-  } catch (const dnnl::error& error) {
-    return DnnlError(spec_, error);
-  }
-  return absl::OkStatus();
+  return Guarded(spec_, [&] { Run(args, static_cast<const CpuStream&>(stream)); });
 }
 
 absl::Status CpuKernel::Backward(const BackwardArgs& args, Stream& stream) {
@@ -168,13 +229,7 @@ absl::Status CpuKernel::Backward(const BackwardArgs& args, Stream& stream) {
     return absl::FailedPreconditionError(
         absl::StrCat("operator '", spec_.name, "' was made for inference: it has no Backward"));
   }
-  UseKernelThreads(spec_.kernel_threads);
-  try {
-    RunBackward(args, static_cast<const CpuStream&>(stream));
-  } catch (const dnnl::error& error) {
-    return DnnlError(spec_, error);
-  }
-  return absl::OkStatus();
+  return Guarded(spec_, [&] { RunBackward(args, static_cast<const CpuStream&>(stream)); });
 }
 
 }  // namespace starling

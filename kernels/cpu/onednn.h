@@ -8,11 +8,13 @@
 #include <memory>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "kernels/device.h"
 #include "kernels/geometry.h"
 
@@ -64,11 +66,19 @@ dnnl::memory::data_type DnnlType(DataType type);
 // A value's memory descriptor. Only four-dimensional values have layouts other than plain.
 absl::StatusOr<MemoryDesc> DescOf(const Shape& shape, ValueFormat format);
 MemoryDesc PlainDesc(const Shape& shape, DataType type = DataType::kFp32);
+// The format of an operator's input i, and its memory descriptor.
+inline ValueFormat InputFormat(const OperatorSpec& spec, size_t i) {
+  return spec.input_formats.empty() ? ValueFormat{} : spec.input_formats[i];
+}
+inline MemoryDesc InputDesc(const OperatorSpec& spec, size_t i) {
+  return *DescOf(spec.input_shapes[i], InputFormat(spec, i));
+}
+// How many channels a layout keeps together: 1 unless it is blocked.
+inline int64_t BlockOf(ValueFormat layout) {
+  return layout.id == kBlocked16 ? 16 : layout.id == kBlocked8 ? 8 : 1;
+}
 // The format that is exactly `desc`, or nullopt if none of ours is.
 std::optional<ValueFormat> FormatOf(const Shape& shape, const MemoryDesc& desc);
-
-// kInternal with the operator's name, from a oneDNN exception.
-absl::Status DnnlError(const OperatorSpec& spec, const dnnl::error& error);
 
 // The attributes of every primitive: we provide the scratch memory, fp32 stays fp32.
 dnnl::primitive_attr DefaultAttr();
@@ -90,44 +100,27 @@ class ScratchPlan {
 // A primitive with its memory objects, created once; only addresses change between calls.
 class DnnlCall {
  public:
+  struct Argument {
+    int index;  // DNNL_ARG_...
+    MemoryDesc desc;
+  };
   DnnlCall() = default;
   // `pd` was created with DefaultAttr(); its scratchpad is taken from `plan`.
-  template <typename PrimitiveDesc>
-  DnnlCall(const dnnl::primitive& primitive, const PrimitiveDesc& pd, const dnnl::engine& engine,
-           ScratchPlan& plan)
-      : primitive_(primitive), engine_(engine) {
-    const MemoryDesc scratch = pd.scratchpad_desc();
-    if (scratch.get_size() > 0) {
-      scratch_ = plan.Take(scratch.get_size());
-      Add(DNNL_ARG_SCRATCHPAD, scratch);
-    }
-  }
+  DnnlCall(const dnnl::primitive_desc_base& pd, ScratchPlan& plan,
+           const std::vector<Argument>& arguments);
 
-  void Add(int argument, const MemoryDesc& desc) {
-    memories_.push_back(dnnl::memory(desc, engine_, DNNL_MEMORY_NONE));
-    arguments_.push_back({argument, memories_.back().get()});
-  }
-  void Bind(int argument, const void* data) {
-    size_t i = 0;
-    while (arguments_.at(i).arg != argument) ++i;
-    memories_[i].set_data_handle(const_cast<void*>(data));
-  }
-  void Run(const CpuStream& stream, void* workspace) {
-    if (scratch_) Bind(DNNL_ARG_SCRATCHPAD, static_cast<char*>(workspace) + *scratch_);
-    // Not primitive::execute, which rebuilds this list on each call.
-    dnnl::error::wrap_c_api(
-        dnnl_primitive_execute(primitive_.get(), stream.dnnl().get(),
-                               static_cast<int>(arguments_.size()), arguments_.data()),
-        "could not execute a primitive");
-  }
+  // `data`: an address for each argument, in their order.
+  void Run(const CpuStream& stream, void* workspace, absl::Span<const void* const> data);
 
  private:
   dnnl::primitive primitive_;
-  dnnl::engine engine_;
-  std::vector<dnnl::memory> memories_;
-  std::vector<dnnl_exec_arg_t> arguments_;  // one per memory object
+  std::vector<dnnl::memory> memories_;  // one per argument, then the scratchpad's
+  std::vector<dnnl_exec_arg_t> arguments_;
   std::optional<size_t> scratch_;
 };
+
+DnnlCall ReorderCall(const MemoryDesc& from, const MemoryDesc& to, const dnnl::engine& engine,
+                     ScratchPlan& plan);
 
 // A buffer in one layout for a primitive that wants another: a place in the workspace and a
 // reorder, or nothing if the layouts agree.
@@ -158,6 +151,40 @@ inline Staging StageOut(const MemoryDesc& made, const MemoryDesc& want, const dn
                         ScratchPlan& plan) {
   return Staging(made, want, made, engine, plan);
 }
+
+// A primitive whose arguments may lie in other layouts than it wants.
+class StagedCall {
+ public:
+  struct Argument {
+    int index;                   // DNNL_ARG_...
+    MemoryDesc outside, inside;  // the caller's, and the primitive's. Empty: no such argument
+    bool optional = false;       // an output that a call may not want
+  };
+  StagedCall() = default;
+  // As for DnnlCall.
+  StagedCall(const dnnl::primitive_desc_base& pd, ScratchPlan& plan,
+             const std::vector<Argument>& inputs, const std::vector<Argument>& outputs);
+
+  // An address for each argument, in their order; null if there is no such argument, or if this
+  // output is not wanted.
+  void Run(const CpuStream& stream, void* workspace, absl::Span<const void* const> inputs,
+           absl::Span<void* const> outputs);
+
+ private:
+  struct Slot {
+    bool present;
+    Staging staging;
+    size_t unwanted = 0;  // offset of a place for an output that is neither wanted nor staged
+  };
+
+  DnnlCall call_;
+  std::vector<Slot> inputs_, outputs_;
+  std::vector<const void*> places_;  // of the current call
+};
+
+// Calls `fn` with the operator's threads. kInternal with the operator's name: it threw a
+// dnnl::error.
+absl::Status Guarded(const OperatorSpec& spec, absl::FunctionRef<void()> fn);
 
 // What every CPU kernel does around its arithmetic: threads, exceptions, sizes.
 class CpuKernel : public OperatorKernel {
@@ -191,8 +218,7 @@ void AddFloats(float* to, const float* from, size_t count);
 
 // Throws dnnl_unimplemented if oneDNN has only its reference implementation for `type`, which is
 // far slower than a fast fp32 one behind conversions.
-template <typename PrimitiveDesc>
-void WantFast(DataType type, const PrimitiveDesc& pd) {
+inline void WantFast(DataType type, const dnnl::primitive_desc_base& pd) {
   if (type == DataType::kFp32 || std::strncmp(pd.impl_info_str(), "ref", 3) != 0) return;
   throw dnnl::error(dnnl_unimplemented, "only a reference implementation");
 }
@@ -202,32 +228,31 @@ void WantFast(DataType type, const PrimitiveDesc& pd) {
 // channels, and many tiles per weight. Depends only on the shape, because the bits must.
 bool FavoursWinograd(const Geometry2d& p);
 
+using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
+using MakeCpuKernel = CpuKernelPtr (*)(const OperatorSpec&, const OperatorGeometry&,
+                                       const dnnl::engine&);
+
+template <typename Kernel>
+CpuKernelPtr MakeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                        [[maybe_unused]] const dnnl::engine& engine) {
+  if constexpr (std::is_constructible_v<Kernel, const OperatorSpec&, const OperatorGeometry&,
+                                        const dnnl::engine&>) {
+    return std::make_unique<Kernel>(spec, geometry, engine);
+  } else {
+    return std::make_unique<Kernel>(spec, geometry);
+  }
+}
+
 // One per group of operators. `geometry` is ResolveGeometry(spec); formats are known ones. All
 // accept an fp32 spec with values stored as fp32. Convolution, pooling, linear and reorder also
 // accept bf16; batch norm also accepts any type in which all of its inputs are stored, in one
 // format. May throw dnnl::error; dnnl_unimplemented: not in this type.
-using CpuKernelPtr = std::unique_ptr<OperatorKernel>;
-CpuKernelPtr MakeConvolution(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakePooling(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeGlobalAvgPool(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeRelu(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeActivation(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeArithmetic(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeConcat(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeSlice(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeReorder(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeNegativeSum(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
+extern const MakeCpuKernel kMakeConvolution, kMakePooling, kMakeGlobalAvgPool, kMakeBatchNorm,
+    kMakeActivation, kMakeDropout, kMakeArithmetic, kMakeConcat, kMakeSlice, kMakeReorder,
+    kMakeNegativeSum;
 // These accept plain inputs only; linear in any type that oneDNN multiplies.
-CpuKernelPtr MakeLinear(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeLayerNorm(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeGatherRows(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakePositionEmbedding(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeMatMul(const OperatorSpec&, const OperatorGeometry&, const dnnl::engine&);
-CpuKernelPtr MakeAttention(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&);
-CpuKernelPtr MakeElementwiseLoss(const OperatorSpec&, const OperatorGeometry&);
+extern const MakeCpuKernel kMakeLinear, kMakeLayerNorm, kMakeGatherRows, kMakePositionEmbedding,
+    kMakeMatMul, kMakeAttention, kMakeSoftmaxCrossEntropy, kMakeElementwiseLoss;
 
 // Wraps `inner`, which computes in fp32 on values of the same layouts as those of `spec`, in
 // conversions of the values that are stored in another type. The output is stored in spec.type
@@ -239,13 +264,10 @@ CpuKernelPtr MakeStored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain
 CpuKernelPtr MakeStoredPieces(const OperatorSpec& spec, const OperatorGeometry& geometry,
                               absl::FunctionRef<CpuKernelPtr(const OperatorSpec&)> make);
 
-// Whether every input of `spec` is plain; or has that layout, in any type.
-bool AllPlain(const OperatorSpec& spec);
-bool AllPlainLayouts(const OperatorSpec& spec);
-// Wraps `inner`, which takes plain inputs, in reorders of the inputs that are not plain.
-CpuKernelPtr MakePlainInputs(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
-// Wraps `inner`, whose output is not plain, in a reorder that makes it plain.
-CpuKernelPtr MakePlainOutput(const OperatorSpec&, CpuKernelPtr inner, const dnnl::engine&);
+// Wraps `inner` in reorders: of the inputs, if it takes them plain and they are not, and of its
+// output, if `spec` wants that plain and it is not. `inner` itself if there is nothing to reorder.
+CpuKernelPtr MakeReordered(const OperatorSpec& spec, bool plain_inputs, CpuKernelPtr inner,
+                           const dnnl::engine& engine);
 
 }  // namespace starling
 

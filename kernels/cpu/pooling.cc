@@ -23,8 +23,7 @@ class Pooling : public CpuKernel {
  private:
   bool saves() const { return spec_.training && geometry_.op == OperatorGeometry::Op::kMaxPool2d; }
 
-  DnnlCall forward_, backward_;
-  Staging forward_dst_, backward_dst_, backward_src_;
+  StagedCall forward_, backward_;
 };
 
 Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
@@ -53,16 +52,13 @@ Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
   const std::optional<ValueFormat> format = FormatOf(dst, pd.dst_desc());
   if (format) SetOutput(*format, pd.dst_desc());
 
+  const MemoryDesc maxima = saves() ? pd.workspace_desc() : MemoryDesc();
+  saved_bytes_ = maxima.get_size();
   ScratchPlan plan;
-  forward_ = DnnlCall(Pool(pd), pd, engine, plan);
-  forward_.Add(DNNL_ARG_SRC, input_desc_);
-  forward_.Add(DNNL_ARG_DST, pd.dst_desc());
-  forward_dst_ = StageOut(pd.dst_desc(), output_desc_, engine, plan);
+  forward_ = StagedCall(
+      pd, plan, {{DNNL_ARG_SRC, input_desc_, input_desc_}},
+      {{DNNL_ARG_DST, output_desc_, pd.dst_desc()}, {DNNL_ARG_WORKSPACE, maxima, maxima}});
   workspace_bytes_ = plan.size();
-  if (saves()) {
-    forward_.Add(DNNL_ARG_WORKSPACE, pd.workspace_desc());
-    saved_bytes_ = pd.workspace_desc().get_size();
-  }
   if (!spec_.training) return;
 
   const PoolBackward::primitive_desc back_pd(
@@ -71,37 +67,24 @@ Pooling::Pooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
       DefaultAttr(), engine, pd);
   WantFast(type, back_pd);
   ScratchPlan back_plan;
-  backward_ = DnnlCall(PoolBackward(back_pd), back_pd, engine, back_plan);
-  backward_.Add(DNNL_ARG_DIFF_DST, back_pd.diff_dst_desc());
-  backward_.Add(DNNL_ARG_DIFF_SRC, back_pd.diff_src_desc());
-  if (saves()) backward_.Add(DNNL_ARG_WORKSPACE, pd.workspace_desc());
-  backward_dst_ = StageIn(output_desc_, back_pd.diff_dst_desc(), engine, back_plan);
-  backward_src_ = StageOut(back_pd.diff_src_desc(), input_desc_, engine, back_plan);
+  backward_ = StagedCall(back_pd, back_plan,
+                         {{DNNL_ARG_DIFF_DST, output_desc_, back_pd.diff_dst_desc()},
+                          {DNNL_ARG_WORKSPACE, maxima, maxima}},
+                         {{DNNL_ARG_DIFF_SRC, input_desc_, back_pd.diff_src_desc()}});
   workspace_bytes_ = std::max(workspace_bytes_, back_plan.size());
 }
 
 void Pooling::Run(const ForwardArgs& args, const CpuStream& stream) {
-  forward_.Bind(DNNL_ARG_SRC, args.inputs[0]);
-  forward_.Bind(DNNL_ARG_DST, forward_dst_.Place(args.output, args.workspace));
-  if (saves()) forward_.Bind(DNNL_ARG_WORKSPACE, args.saved);
-  forward_.Run(stream, args.workspace);
-  forward_dst_.Out(args.output, stream, args.workspace);
+  forward_.Run(stream, args.workspace, {args.inputs[0]}, {args.output, args.saved});
 }
 
 void Pooling::RunBackward(const BackwardArgs& args, const CpuStream& stream) {
   if (args.grad_inputs[0] == nullptr) return;
-  backward_.Bind(DNNL_ARG_DIFF_DST, backward_dst_.In(args.grad_output, stream, args.workspace));
-  backward_.Bind(DNNL_ARG_DIFF_SRC, backward_src_.Place(args.grad_inputs[0], args.workspace));
-  if (saves()) backward_.Bind(DNNL_ARG_WORKSPACE, args.saved);
-  backward_.Run(stream, args.workspace);
-  backward_src_.Out(args.grad_inputs[0], stream, args.workspace);
+  backward_.Run(stream, args.workspace, {args.grad_output, args.saved}, {args.grad_inputs[0]});
 }
 
 }  // namespace
 
-CpuKernelPtr MakePooling(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                         const dnnl::engine& engine) {
-  return std::make_unique<Pooling>(spec, geometry, engine);
-}
+const MakeCpuKernel kMakePooling = MakeKernel<Pooling>;
 
 }  // namespace starling

@@ -57,25 +57,23 @@ class Stored : public OperatorKernel {
 };
 
 Stored::Stored(const OperatorSpec& spec, CpuKernelPtr inner, bool plain_output)
-    : threads_(spec.kernel_threads), training_(spec.training), inner_(std::move(inner)) {
+    : OperatorKernel(*inner),
+      threads_(spec.kernel_threads),
+      training_(spec.training),
+      inner_(std::move(inner)) {
   const size_t count = spec.input_shapes.size();
   for (size_t i = 0; i < count; ++i) {
     Value value;
-    if (!spec.input_formats.empty()) value.type = StoredType(spec.input_formats[i]);
-    value.count = static_cast<int64_t>(inner_->input_bytes(i) / sizeof(float));
-    input_bytes_.push_back(value.bytes());
-    backward_reads_input_.push_back(inner_->backward_reads_input(i));
+    value.type = StoredType(InputFormat(spec, i));
+    value.count = static_cast<int64_t>(input_bytes_[i] / sizeof(float));
+    input_bytes_[i] = value.bytes();
     inputs_.push_back(value);
   }
   output_.type = plain_output ? DataType::kFp32 : spec.type;
-  output_.count = static_cast<int64_t>(inner_->output_bytes() / sizeof(float));
-  output_format_ = StoredAs(inner_->output_format(), output_.type);
+  output_.count = static_cast<int64_t>(output_bytes_ / sizeof(float));
+  output_format_ = StoredAs(output_format_, output_.type);
   output_bytes_ = output_.bytes();
-  saved_bytes_ = inner_->saved_bytes();
-  backward_reads_output_ = inner_->backward_reads_output();
-  const bool alike = inputs_[0].type == output_.type;
-  forward_in_place_ok_ = alike && inner_->forward_in_place_ok();
-  backward_in_place_ok_ = alike && inner_->backward_in_place_ok();
+  if (inputs_[0].type != output_.type) forward_in_place_ok_ = backward_in_place_ok_ = false;
   read_.resize(count);
   written_.resize(count);
   PlanForward();

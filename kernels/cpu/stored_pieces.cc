@@ -92,20 +92,14 @@ StoredPieces::StoredPieces(const OperatorSpec& spec, int64_t count,
     worker.read.resize(inputs);
     worker.written.resize(inputs);
   }
-  const OperatorKernel& piece = *workers_[0].whole;
-  ValueFormat layout;
+  static_cast<OperatorKernel&>(*this) = *workers_[0].whole;
   for (size_t i = 0; i < inputs; ++i) {
-    const ValueFormat format = spec.input_formats.empty() ? ValueFormat() : spec.input_formats[i];
-    if (i == 0) layout = LayoutOf(format);
-    types_.push_back(StoredType(format));
-    input_bytes_.push_back(count * DataTypeBytes(types_[i]));
-    backward_reads_input_.push_back(piece.backward_reads_input(i));
+    types_.push_back(StoredType(InputFormat(spec, i)));
+    input_bytes_[i] = count * DataTypeBytes(types_[i]);
   }
-  output_format_ = StoredAs(layout, output_type_);
+  output_format_ = StoredAs(InputFormat(spec, 0), output_type_);
   output_bytes_ = count * DataTypeBytes(output_type_);
-  backward_reads_output_ = piece.backward_reads_output();
-  forward_in_place_ok_ = types_[0] == output_type_ && piece.forward_in_place_ok();
-  backward_in_place_ok_ = types_[0] == output_type_ && piece.backward_in_place_ok();
+  if (types_[0] != output_type_) forward_in_place_ok_ = backward_in_place_ok_ = false;
   workspace_bytes_ = threads_ * (2 * inputs + 2) * kPieceElements * sizeof(float);
 }
 
@@ -202,13 +196,13 @@ absl::Status StoredPieces::Backward(const BackwardArgs& args, Stream& stream) {
 
 CpuKernelPtr MakeStoredPieces(const OperatorSpec& spec, const OperatorGeometry& geometry,
                               absl::FunctionRef<CpuKernelPtr(const OperatorSpec&)> make) {
-  const ValueFormat first = spec.input_formats.empty() ? ValueFormat() : spec.input_formats[0];
+  const ValueFormat layout = LayoutOf(InputFormat(spec, 0));
   for (ValueFormat format : spec.input_formats) {
-    if (LayoutOf(format) != LayoutOf(first)) return nullptr;
+    if (LayoutOf(format) != layout) return nullptr;
   }
-  if (spec.plain_output && !LayoutOf(first).plain()) return nullptr;
+  if (spec.plain_output && !layout.plain()) return nullptr;
   const int64_t elements = ElementCount(spec.input_shapes[0]);
-  const size_t bytes = DescOf(spec.input_shapes[0], LayoutOf(first))->get_size();
+  const size_t bytes = DescOf(spec.input_shapes[0], layout)->get_size();
   const auto count = static_cast<int64_t>(bytes / sizeof(float));
   if (!IsPointwise(geometry.op, count != elements)) return nullptr;
   return std::make_unique<StoredPieces>(spec, count, make);
