@@ -138,10 +138,9 @@ class AttentionKernel : public CudaKernel {
     float* const scores = PieceAt<float>(workspace, float_);
     STARLING_RETURN_IF_ERROR(scores_->Run(Input(inputs, kQuery, n), Input(inputs, kKey, n), scores,
                                           nullptr, Scratch(workspace), stream));
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchSoftmax(scores, geometry_.causal, geometry_.rows, geometry_.heads * geometry_.rows,
                       geometry_.rows, element(), PieceAt(workspace, weights_), stream.get()));
-    return absl::OkStatus();
   }
 
   absl::Status BackwardOf(const BackwardArgs& args, int64_t n, CudaStream& stream) {
@@ -184,16 +183,18 @@ class AttentionKernel : public CudaKernel {
   std::unique_ptr<Gemm> weight_gradient_, value_gradient_, query_gradient_, key_gradient_;
 };
 
-}  // namespace
-
 absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec& spec,
                                             const OperatorGeometry& geometry,
-                                            const FormatPlan& plan,
-                                            const std::shared_ptr<const CublasLt>& library,
-                                            const absl::Status& refusal) {
-  auto kernel = std::make_unique<AttentionKernel>(spec, geometry, plan, refusal);
-  STARLING_RETURN_IF_ERROR(kernel->Prepare(library));
+                                            const FormatPlan& plan, const Libraries& libraries) {
+  absl::StatusOr<CudaKernelPtr> fused = kMakeFusedAttention(spec, geometry, plan, libraries);
+  if (!absl::IsUnimplemented(fused.status())) return fused;
+  auto kernel = std::make_unique<AttentionKernel>(spec, geometry, plan, fused.status());
+  STARLING_RETURN_IF_ERROR(kernel->Prepare(libraries.products));
   return CudaKernelPtr(std::move(kernel));
 }
+
+}  // namespace
+
+const MakeCudaKernel kMakeAttention = MakeAttention;
 
 }  // namespace starling::cuda

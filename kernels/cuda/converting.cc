@@ -11,16 +11,14 @@ absl::Status Convert(const Shape& shape, const Format& from_format, const void* 
                      const Format& to_format, void* to, CudaStream& stream) {
   const int64_t count = ElementCount(shape);
   if (from_format.channels_last == to_format.channels_last) {
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchCast(from_format.element, from, to_format.element, to, count, stream.get()));
-    return absl::OkStatus();
   }
   const int64_t channels = shape[1], points = shape[2] * shape[3];
   const int64_t rows = to_format.channels_last ? channels : points;
-  STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(from_format.element, from, to_format.element, to,
-                                                shape[0], rows, channels * points / rows,
-                                                stream.get()));
-  return absl::OkStatus();
+  return STARLING_CUDA_STATUS(LaunchTranspose(from_format.element, from, to_format.element, to,
+                                              shape[0], rows, channels * points / rows,
+                                              stream.get()));
 }
 
 // A value as it comes and as the inner kernel wants it: a no-op, or a place in the workspace.
@@ -56,14 +54,13 @@ class ConvertingKernel : public OperatorKernel {
  public:
   ConvertingKernel(const OperatorSpec& spec, const FormatPlan& plan,
                    const std::vector<Format>& given, const Format& output, CudaKernelPtr inner)
-      : training_(spec.training), inner_(std::move(inner)) {
+      : OperatorKernel(*inner), training_(spec.training), inner_(std::move(inner)) {
     Pieces pieces;
-    pieces.Take(inner_->workspace_bytes());
+    pieces.Take(workspace_bytes_);
     for (size_t i = 0; i < spec.input_shapes.size(); ++i) {
       inputs_.emplace_back(spec.input_shapes[i], given[i], plan.inputs[i], pieces);
       gradients_.emplace_back(spec.input_shapes[i], given[i], plan.inputs[i], pieces);
-      input_bytes_.push_back(ValueBytes(spec.input_shapes[i], given[i]));
-      backward_reads_input_.push_back(inner_->backward_reads_input(i));
+      input_bytes_[i] = ValueBytes(spec.input_shapes[i], given[i]);
     }
     inner_inputs_.resize(inputs_.size());
     inner_gradients_.resize(inputs_.size());
@@ -71,10 +68,8 @@ class ConvertingKernel : public OperatorKernel {
     output_.emplace_back(spec.output_shape, output, plan.output, pieces);
     output_format_ = ToValueFormat(output);
     output_bytes_ = ValueBytes(spec.output_shape, output);
-    saved_bytes_ = inner_->saved_bytes();
     workspace_bytes_ = pieces.size();
-    backward_reads_output_ = inner_->backward_reads_output();
-    slower_because_ = inner_->slower_because();
+    forward_in_place_ok_ = backward_in_place_ok_ = false;
   }
 
   absl::Status Forward(const ForwardArgs& args, Stream& any_stream) override {

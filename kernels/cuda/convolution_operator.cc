@@ -29,11 +29,11 @@ class ConvolutionKernel : public CudaKernel {
                     const FormatPlan& plan)
       : CudaKernel(spec, geometry, plan), p_(geometry_.plane) {}
 
-  absl::Status Prepare(Cudnn& cudnn) {
+  absl::Status Prepare(const Libraries& libraries) {
     const auto plan = [&](Pass pass) -> absl::StatusOr<std::shared_ptr<const ConvolutionPlan>> {
       const ConvolutionKey key = KeyOf(p_, pass, element(), plan_.output.channels_last,
                                        {.tf32 = spec_.tf32, .tune = spec_.tune});
-      auto found = cudnn.Plan(key);
+      auto found = libraries.cudnn->Plan(key);
       if (!absl::IsUnimplemented(found.status())) return found;
       absl::StrAppend(&slower_because_,
                       slower_because_.empty() ? "convolution by its definition: " : "; ",
@@ -67,10 +67,9 @@ class ConvolutionKernel : public CudaKernel {
                                            PieceAt(args.workspace, weight_), args.output,
                                            PieceAt(args.workspace, scratch_), stream));
     if (!p_.bias) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToChannels(element(), args.output, args.parameters[1],
-                                                      p_.batch, p_.out_channels, out_points(),
-                                                      plan_.output.channels_last, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchAddToChannels(element(), args.output, args.parameters[1],
+                                                    p_.batch, p_.out_channels, out_points(),
+                                                    plan_.output.channels_last, stream.get()));
   }
 
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -95,9 +94,8 @@ class ConvolutionKernel : public CudaKernel {
                                                     p_.out_channels, out_points(), stream.get()));
       last = turned;
     }
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), last, columns(),
-                                                   args.grad_parameters[1], scratch, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchColumnSums(element(), last, columns(),
+                                                 args.grad_parameters[1], scratch, stream.get()));
   }
 
  private:
@@ -111,25 +109,21 @@ class ConvolutionKernel : public CudaKernel {
   absl::Status StageWeight(const float* weight, void* workspace, CudaStream& stream) const {
     void* const place = PieceAt(workspace, weight_);
     if (!plan_.output.channels_last) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchCast(Element::kFloat, weight, element(), place,
-                                               p_.out_channels * filter(), stream.get()));
-      return absl::OkStatus();
+      return STARLING_CUDA_STATUS(LaunchCast(Element::kFloat, weight, element(), place,
+                                             p_.out_channels * filter(), stream.get()));
     }
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(Element::kFloat, weight, element(), place,
-                                                  p_.out_channels, filter() / window(), window(),
-                                                  stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchTranspose(Element::kFloat, weight, element(), place,
+                                                p_.out_channels, filter() / window(), window(),
+                                                stream.get()));
   }
   absl::Status StoreWeightGradient(const void* staged, float* gradient, CudaStream& stream) const {
     if (!plan_.output.channels_last) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchCast(element(), staged, Element::kFloat, gradient,
-                                               p_.out_channels * filter(), stream.get()));
-      return absl::OkStatus();
+      return STARLING_CUDA_STATUS(LaunchCast(element(), staged, Element::kFloat, gradient,
+                                             p_.out_channels * filter(), stream.get()));
     }
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchTranspose(element(), staged, Element::kFloat, gradient,
-                                                  p_.out_channels, window(), filter() / window(),
-                                                  stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchTranspose(element(), staged, Element::kFloat, gradient,
+                                                p_.out_channels, window(), filter() / window(),
+                                                stream.get()));
   }
 
   const Geometry2d& p_;
@@ -139,12 +133,6 @@ class ConvolutionKernel : public CudaKernel {
 
 }  // namespace
 
-absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec& spec,
-                                              const OperatorGeometry& geometry,
-                                              const FormatPlan& plan, Cudnn& cudnn) {
-  auto kernel = std::make_unique<ConvolutionKernel>(spec, geometry, plan);
-  STARLING_RETURN_IF_ERROR(kernel->Prepare(cudnn));
-  return CudaKernelPtr(std::move(kernel));
-}
+const MakeCudaKernel kMakeConvolution = MakeKernel<ConvolutionKernel>;
 
 }  // namespace starling::cuda

@@ -41,10 +41,8 @@ Survey LookAround() {
 // Threads need not select the GPU: the first is each thread's default.
 class CudaDevice : public Device, public UpdatingDevice {
  public:
-  CudaDevice(const Survey& survey, std::shared_ptr<const CublasLt> library,
-             std::unique_ptr<Cudnn> cudnn)
-      : library_(std::move(library)),
-        cudnn_(std::move(cudnn)),
+  CudaDevice(const Survey& survey, Libraries libraries)
+      : libraries_(std::move(libraries)),
         name_(survey.name),
         instruction_set_(absl::StrCat("sm_", survey.compute_major, survey.compute_minor, ", CUDA ",
                                       VersionText(survey.toolkit))) {}
@@ -116,38 +114,33 @@ class CudaDevice : public Device, public UpdatingDevice {
   }
   absl::Status Zero(void* to, size_t bytes, Stream& stream) override {
     if (bytes == 0) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(to, 0, bytes, StreamOf(stream)));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(cudaMemsetAsync(to, 0, bytes, StreamOf(stream)));
   }
   absl::Status Add(float* to, const float* from, size_t elements, Stream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchAdd(Element::kFloat, to, from, to, static_cast<int64_t>(elements), StreamOf(stream)));
-    return absl::OkStatus();
   }
 
   absl::Status SetStepValues(StepValues* to, const StepValues& values, Stream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchSetStepValues(values, to, StreamOf(stream)));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchSetStepValues(values, to, StreamOf(stream)));
   }
 
   absl::Status Update(const OptimizerStep& step, const float* gradient, float* w, float* slot0,
                       float* slot1, size_t elements, Stream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchUpdate(step, gradient, w, slot0, slot1,
-                                               static_cast<int64_t>(elements), StreamOf(stream)));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchUpdate(step, gradient, w, slot0, slot1,
+                                             static_cast<int64_t>(elements), StreamOf(stream)));
   }
 
   absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
                             uint32_t* correct, Stream& stream) override {
     STARLING_RETURN_IF_ERROR(Zero(correct, judgement.samples * sizeof(uint32_t), stream));
     const int64_t rows = judgement.samples * judgement.labels;
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         judgement.binary
             ? LaunchCountSigns(logits, static_cast<const float*>(labels), rows, judgement.labels,
                                correct, StreamOf(stream))
             : LaunchCountGreatest(logits, static_cast<const int32_t*>(labels), rows,
                                   judgement.classes, judgement.labels, correct, StreamOf(stream)));
-    return absl::OkStatus();
   }
   DataType TypeOf(ValueFormat format) const override {
     return static_cast<DataType>(ElementOf(format));
@@ -156,8 +149,7 @@ class CudaDevice : public Device, public UpdatingDevice {
                          Stream& stream) override {
     const Element element = ElementOf(format);
     const auto count = static_cast<int64_t>(bytes / ElementBytes(element));
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(element, to, from, to, count, StreamOf(stream)));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchAdd(element, to, from, to, count, StreamOf(stream)));
   }
 
   absl::StatusOr<std::unique_ptr<OperatorKernel>> CreateOperator(const OperatorSpec& spec) override;
@@ -168,12 +160,10 @@ class CudaDevice : public Device, public UpdatingDevice {
   static absl::Status Move(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                            Stream& stream) {
     if (bytes == 0) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(cudaMemcpyAsync(to, from, bytes, kind, StreamOf(stream)));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(cudaMemcpyAsync(to, from, bytes, kind, StreamOf(stream)));
   }
 
-  const std::shared_ptr<const CublasLt> library_;
-  const std::unique_ptr<Cudnn> cudnn_;
+  const Libraries libraries_;
   const std::string name_;
   const std::string instruction_set_;
 };
@@ -197,46 +187,39 @@ absl::StatusOr<std::vector<Format>> FormatsOf(const OperatorSpec& spec,
   return formats;
 }
 
-absl::StatusOr<CudaKernelPtr> Make(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                   const FormatPlan& plan,
-                                   const std::shared_ptr<const CublasLt>& library, Cudnn& cudnn) {
-  switch (geometry.op) {
+MakeCudaKernel MakerOf(Op op) {
+  switch (op) {
     case Op::kRelu:
     case Op::kGelu:
     case Op::kSigmoid:
     case Op::kTanh:
-    case Op::kClip: return MakeActivation(spec, geometry, plan);
-    case Op::kDropout: return MakeDropout(spec, geometry, plan);
-    case Op::kAdd:
-    case Op::kMul: return MakeArithmetic(spec, geometry, plan);
+    case Op::kClip: return kMakeActivation;
+    case Op::kDropout: return kMakeDropout;
+    case Op::kAdd: return kMakeAdd;
+    case Op::kMul: return kMakeMul;
     case Op::kReshape:
-    case Op::kFlatten: return MakeReshape(spec, geometry, plan);
-    case Op::kTranspose: return MakeTranspose(spec, geometry, plan);
-    case Op::kConcat: return MakeConcat(spec, geometry, plan);
-    case Op::kSlice: return MakeSlice(spec, geometry, plan);
-    case Op::kLayerNorm: return MakeLayerNorm(spec, geometry, plan);
+    case Op::kFlatten: return kMakeReshape;
+    case Op::kTranspose: return kMakeTranspose;
+    case Op::kConcat: return kMakeConcat;
+    case Op::kSlice: return kMakeSlice;
+    case Op::kLayerNorm: return kMakeLayerNorm;
     case Op::kEmbedding:
-    case Op::kGatherRows: return MakeTable(spec, geometry, plan);
-    case Op::kPositionEmbedding: return MakePositionEmbedding(spec, geometry, plan);
-    case Op::kSoftmaxCrossEntropy: return MakeSoftmaxCrossEntropy(spec, geometry, plan);
+    case Op::kGatherRows: return kMakeTable;
+    case Op::kPositionEmbedding: return kMakePositionEmbedding;
+    case Op::kSoftmaxCrossEntropy: return kMakeSoftmaxCrossEntropy;
     case Op::kMeanSquaredError:
     case Op::kBinaryCrossEntropy:
-    case Op::kNegativeSum: return MakeValueLoss(spec, geometry, plan);
-    case Op::kBatchNorm: return MakeBatchNorm(spec, geometry, plan);
-    case Op::kMaxPool2d:
-    case Op::kAvgPool2d: return MakePool(spec, geometry, plan);
-    case Op::kGlobalAvgPool2d: return MakeGlobalAvgPool(spec, geometry, plan);
-    case Op::kLinear: return MakeLinear(spec, geometry, plan, library);
-    case Op::kMatMul: return MakeMatMul(spec, geometry, plan, library);
-    case Op::kAttention: {
-      absl::StatusOr<CudaKernelPtr> fused = MakeFusedAttention(spec, geometry, plan, cudnn);
-      if (!absl::IsUnimplemented(fused.status())) return fused;
-      return MakeAttention(spec, geometry, plan, library, fused.status());
-    }
-    case Op::kConv2d: return MakeConvolution(spec, geometry, plan, cudnn);
+    case Op::kNegativeSum: return kMakeValueLoss;
+    case Op::kBatchNorm: return kMakeBatchNorm;
+    case Op::kMaxPool2d: return kMakeMaxPool;
+    case Op::kAvgPool2d: return kMakeAveragePool;
+    case Op::kGlobalAvgPool2d: return kMakeGlobalAvgPool;
+    case Op::kLinear: return kMakeLinear;
+    case Op::kMatMul: return kMakeMatMul;
+    case Op::kAttention: return kMakeAttention;
+    case Op::kConv2d: return kMakeConvolution;
   }
-  return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
-                                               ") is not built for GPUs in this version"));
+  return nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
@@ -244,7 +227,8 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
   STARLING_ASSIGN_OR_RETURN(const OperatorGeometry geometry, ResolveGeometry(spec));
   STARLING_ASSIGN_OR_RETURN(const std::vector<Format> given, FormatsOf(spec, geometry));
   const FormatPlan plan = PlanFormats(spec, geometry, given);
-  STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel, Make(spec, geometry, plan, library_, *cudnn_));
+  STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel,
+                            MakerOf(geometry.op)(spec, geometry, plan, libraries_));
   const Format output = spec.plain_output ? Format{} : plan.output;
   if (given == plan.inputs && output == plan.output) return kernel;
   return MakeConverting(spec, plan, given, output, std::move(kernel));
@@ -257,9 +241,10 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice() {
   STARLING_RETURN_IF_ERROR(CheckSurvey(survey));
   // Waiting threads sleep, because loaders and shards on this machine need the CPU.
   STARLING_RETURN_IF_CUDA_ERROR(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
-  STARLING_ASSIGN_OR_RETURN(std::shared_ptr<const CublasLt> library, CublasLt::Load());
-  STARLING_ASSIGN_OR_RETURN(std::unique_ptr<Cudnn> cudnn, Cudnn::Load());
-  return std::make_unique<CudaDevice>(survey, std::move(library), std::move(cudnn));
+  Libraries libraries;
+  STARLING_ASSIGN_OR_RETURN(libraries.products, CublasLt::Load());
+  STARLING_ASSIGN_OR_RETURN(libraries.cudnn, Cudnn::Load());
+  return std::make_unique<CudaDevice>(survey, std::move(libraries));
 }
 
 }  // namespace starling::cuda

@@ -24,17 +24,14 @@ class DirectConvolution : public ConvolutionPlan {
   absl::Status Run(void* x, void* w, void* y, void*, CudaStream& stream) const override {
     switch (key_.pass) {
       case Pass::kForward:
-        STARLING_RETURN_IF_CUDA_ERROR(
+        return STARLING_CUDA_STATUS(
             LaunchDirectForward(key_.element, shape_, x, w, y, stream.get()));
-        break;
       case Pass::kInputGradient:
-        STARLING_RETURN_IF_CUDA_ERROR(
+        return STARLING_CUDA_STATUS(
             LaunchDirectInputGradient(key_.element, shape_, w, y, x, stream.get()));
-        break;
       case Pass::kWeightGradient:
-        STARLING_RETURN_IF_CUDA_ERROR(
+        return STARLING_CUDA_STATUS(
             LaunchDirectWeightGradient(key_.element, shape_, x, y, w, stream.get()));
-        break;
     }
     return absl::OkStatus();
   }

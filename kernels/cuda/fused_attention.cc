@@ -19,9 +19,12 @@ class FusedAttentionKernel : public CudaKernel {
       : CudaKernel(spec, g, plan),
         samples_(spec.training ? SamplesAtOnce(g, kScoreBytesMax) : g.batch) {}
 
-  absl::Status Prepare(Cudnn& cudnn) {
+  absl::Status Prepare(const Libraries& libraries) {
+    if (element() == Element::kFloat) {
+      return absl::UnimplementedError("cuDNN's attention would round what is float");
+    }
     const auto plan = [&](bool backward) {
-      return cudnn.Plan(KeyOf(geometry_, samples_, element(), spec_.training, backward));
+      return libraries.cudnn->Plan(KeyOf(geometry_, samples_, element(), spec_.training, backward));
     };
     STARLING_ASSIGN_OR_RETURN(forward_, plan(/*backward=*/false));
     size_t scratch_bytes = forward_->workspace_bytes();
@@ -111,15 +114,6 @@ class FusedAttentionKernel : public CudaKernel {
 
 }  // namespace
 
-absl::StatusOr<CudaKernelPtr> MakeFusedAttention(const OperatorSpec& spec,
-                                                 const OperatorGeometry& geometry,
-                                                 const FormatPlan& plan, Cudnn& cudnn) {
-  if (plan.output.element == Element::kFloat) {
-    return absl::UnimplementedError("cuDNN's attention would round what is float");
-  }
-  auto kernel = std::make_unique<FusedAttentionKernel>(spec, geometry, plan);
-  STARLING_RETURN_IF_ERROR(kernel->Prepare(cudnn));
-  return CudaKernelPtr(std::move(kernel));
-}
+const MakeCudaKernel kMakeFusedAttention = MakeKernel<FusedAttentionKernel>;
 
 }  // namespace starling::cuda

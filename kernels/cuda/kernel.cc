@@ -29,9 +29,8 @@ absl::Status CudaKernel::Backward(const BackwardArgs& args, Stream& stream) {
 
 absl::Status CudaKernel::Copy(void* to, const void* from, size_t bytes, CudaStream& stream) const {
   if (to == from || bytes == 0) return absl::OkStatus();
-  STARLING_RETURN_IF_CUDA_ERROR(
+  return STARLING_CUDA_STATUS(
       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream.get()));
-  return absl::OkStatus();
 }
 
 }  // namespace starling::cuda

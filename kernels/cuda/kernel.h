@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/status_macros.h"
 #include "kernels/cuda/format.h"
 #include "kernels/cuda/status.h"
 #include "kernels/cuda/stream.h"
@@ -17,6 +19,12 @@ namespace starling::cuda {
 
 class CublasLt;
 class Cudnn;
+
+// What a device's operators compute with. Outlives them.
+struct Libraries {
+  std::shared_ptr<const CublasLt> products;
+  std::unique_ptr<Cudnn> cudnn;
+};
 
 // Offsets of pieces of one memory block, aligned to 256 bytes.
 class Pieces {
@@ -47,6 +55,10 @@ class CudaKernel : public OperatorKernel {
   absl::Status Forward(const ForwardArgs& args, Stream& stream) final;
   absl::Status Backward(const BackwardArgs& args, Stream& stream) final;
 
+  // Called once, before all else; subclasses that need a library, or refuse some specs, have their
+  // own. kUnimplemented: there is no algorithm for this spec.
+  absl::Status Prepare(const Libraries&) { return absl::OkStatus(); }
+
  protected:
   CudaKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan);
 
@@ -66,49 +78,27 @@ class CudaKernel : public OperatorKernel {
 
 using CudaKernelPtr = std::unique_ptr<OperatorKernel>;
 
-// One per group of operators. `geometry` is ResolveGeometry(spec), `plan` is PlanFormats' result.
-CudaKernelPtr MakeActivation(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeDropout(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeArithmetic(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeReshape(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-absl::StatusOr<CudaKernelPtr> MakeTranspose(const OperatorSpec&, const OperatorGeometry&,
-                                            const FormatPlan&);
-CudaKernelPtr MakeConcat(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeSlice(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeLayerNorm(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-absl::StatusOr<CudaKernelPtr> MakeTable(const OperatorSpec&, const OperatorGeometry&,
-                                        const FormatPlan&);
-CudaKernelPtr MakePositionEmbedding(const OperatorSpec&, const OperatorGeometry&,
-                                    const FormatPlan&);
-CudaKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec&, const OperatorGeometry&,
-                                      const FormatPlan&);
-CudaKernelPtr MakeValueLoss(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-CudaKernelPtr MakeBatchNorm(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
-absl::StatusOr<CudaKernelPtr> MakePool(const OperatorSpec&, const OperatorGeometry&,
-                                       const FormatPlan&);
-CudaKernelPtr MakeGlobalAvgPool(const OperatorSpec&, const OperatorGeometry&, const FormatPlan&);
+// `geometry` is ResolveGeometry(spec), `plan` is PlanFormats' result. Errors are those of
+// CudaKernel::Prepare.
+using MakeCudaKernel = absl::StatusOr<CudaKernelPtr> (*)(const OperatorSpec&,
+                                                         const OperatorGeometry&, const FormatPlan&,
+                                                         const Libraries&);
 
-// kUnimplemented: cuBLASLt has no algorithm for it.
-absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec&, const OperatorGeometry&,
-                                         const FormatPlan&,
-                                         const std::shared_ptr<const CublasLt>& library);
-absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec&, const OperatorGeometry&,
-                                         const FormatPlan&,
-                                         const std::shared_ptr<const CublasLt>& library);
-// Computed as matrix products, for every type and shape. `refusal`: cuDNN's own, kUnimplemented.
-absl::StatusOr<CudaKernelPtr> MakeAttention(const OperatorSpec&, const OperatorGeometry&,
-                                            const FormatPlan&,
-                                            const std::shared_ptr<const CublasLt>& library,
-                                            const absl::Status& refusal);
+template <typename Kernel>
+absl::StatusOr<CudaKernelPtr> MakeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
+                                         const FormatPlan& plan, const Libraries& libraries) {
+  auto kernel = std::make_unique<Kernel>(spec, geometry, plan);
+  STARLING_RETURN_IF_ERROR(kernel->Prepare(libraries));
+  return CudaKernelPtr(std::move(kernel));
+}
 
-// `cudnn` outlives the kernel.
-absl::StatusOr<CudaKernelPtr> MakeConvolution(const OperatorSpec&, const OperatorGeometry&,
-                                              const FormatPlan&, Cudnn& cudnn);
-
-// cuDNN's own attention. kUnimplemented: it has none for this type (float) or shape. `cudnn`
-// outlives the kernel.
-absl::StatusOr<CudaKernelPtr> MakeFusedAttention(const OperatorSpec&, const OperatorGeometry&,
-                                                 const FormatPlan&, Cudnn& cudnn);
+extern const MakeCudaKernel kMakeActivation, kMakeDropout, kMakeAdd, kMakeMul, kMakeReshape,
+    kMakeTranspose, kMakeConcat, kMakeSlice, kMakeLayerNorm, kMakeTable, kMakePositionEmbedding,
+    kMakeSoftmaxCrossEntropy, kMakeValueLoss, kMakeBatchNorm, kMakeMaxPool, kMakeAveragePool,
+    kMakeGlobalAvgPool, kMakeLinear, kMakeMatMul, kMakeConvolution;
+// cuDNN's own attention, for two-byte values; and that or, for every type and shape, attention by
+// matrix products.
+extern const MakeCudaKernel kMakeFusedAttention, kMakeAttention;
 
 // Wraps `inner`, which takes and returns the formats of `plan`, for inputs in the formats `given`
 // and an output in the format `output`.

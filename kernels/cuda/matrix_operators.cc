@@ -48,7 +48,8 @@ class LinearKernel : public CudaKernel {
         bias_(g.bias ? g.outputs : 0, plan.output.element, work_),
         columns_(PlanColumns(g.rows, g.outputs)) {}
 
-  absl::Status Prepare(const std::shared_ptr<const CublasLt>& library) {
+  absl::Status Prepare(const Libraries& libraries) {
+    const std::shared_ptr<const CublasLt>& library = libraries.products;
     const int64_t rows = geometry_.rows, in = geometry_.inputs, out = geometry_.outputs;
     GemmSpec forward = {.m = rows, .n = out, .k = in, .transpose_b = true};
     forward.input = forward.output = element();
@@ -96,9 +97,8 @@ class LinearKernel : public CudaKernel {
     }
     void* const sum = spec_.training ? args.saved : args.output;
     STARLING_RETURN_IF_ERROR(forward_->Run(args.inputs[0], weight, sum, bias, scratch, stream));
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchActivation(kGelu, element(), sum, args.output, output_count(), stream.get()));
-    return absl::OkStatus();
   }
 
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -164,7 +164,8 @@ class MatMulKernel : public CudaKernel {
   MatMulKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
       : CudaKernel(spec, geometry, plan) {}
 
-  absl::Status Prepare(const std::shared_ptr<const CublasLt>& library) {
+  absl::Status Prepare(const Libraries& libraries) {
+    const std::shared_ptr<const CublasLt>& library = libraries.products;
     const int64_t m = geometry_.rows, k = geometry_.inputs, n = geometry_.outputs;
     STARLING_ASSIGN_OR_RETURN(
         forward_, Create(library, {.m = m, .n = n, .k = k, .transpose_b = geometry_.transpose_b}));
@@ -216,25 +217,9 @@ class MatMulKernel : public CudaKernel {
   std::unique_ptr<Gemm> forward_, first_, second_;
 };
 
-template <typename Kernel>
-absl::StatusOr<CudaKernelPtr> Prepared(std::unique_ptr<Kernel> kernel,
-                                       const std::shared_ptr<const CublasLt>& library) {
-  STARLING_RETURN_IF_ERROR(kernel->Prepare(library));
-  return CudaKernelPtr(std::move(kernel));
-}
-
 }  // namespace
 
-absl::StatusOr<CudaKernelPtr> MakeLinear(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                         const FormatPlan& plan,
-                                         const std::shared_ptr<const CublasLt>& library) {
-  return Prepared(std::make_unique<LinearKernel>(spec, geometry, plan), library);
-}
-
-absl::StatusOr<CudaKernelPtr> MakeMatMul(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                         const FormatPlan& plan,
-                                         const std::shared_ptr<const CublasLt>& library) {
-  return Prepared(std::make_unique<MatMulKernel>(spec, geometry, plan), library);
-}
+const MakeCudaKernel kMakeLinear = MakeKernel<LinearKernel>;
+const MakeCudaKernel kMakeMatMul = MakeKernel<MatMulKernel>;
 
 }  // namespace starling::cuda

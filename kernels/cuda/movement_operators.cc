@@ -39,30 +39,36 @@ class TransposeKernel : public CudaKernel {
  public:
   TransposeKernel(const OperatorSpec& spec, const OperatorGeometry& geometry,
                   const FormatPlan& plan)
-      : CudaKernel(spec, geometry, plan) {
-    const Shape &in = spec.input_shapes[0], &out = spec.output_shape;
+      : CudaKernel(spec, geometry, plan) {}
+
+  absl::Status Prepare(const Libraries&) {
+    const Shape &in = spec_.input_shapes[0], &out = spec_.output_shape;
+    if (in.size() > kAxesMax) {
+      return absl::UnimplementedError(absl::StrCat("operator '", spec_.name, "' (", spec_.op,
+                                                   "): expected at most ", kAxesMax,
+                                                   " dimensions on a GPU, got ", in.size()));
+    }
     const std::vector<int64_t> in_strides = StridesOf(in), out_strides = StridesOf(out);
     forward_.axes = backward_.axes = static_cast<int>(in.size());
     for (size_t i = 0; i < in.size(); ++i) {
-      const int64_t axis = geometry.axes[i];
+      const int64_t axis = geometry_.axes[i];
       forward_.size[i] = out[i];
       forward_.stride[i] = in_strides[axis];
       backward_.size[axis] = in[axis];
       backward_.stride[axis] = out_strides[i];
     }
+    return absl::OkStatus();
   }
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchPermute(element(), forward_, args.inputs[0], args.output,
-                                                output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchPermute(element(), forward_, args.inputs[0], args.output,
+                                              output_count(), stream.get()));
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchPermute(element(), backward_, args.grad_output,
-                                                args.grad_inputs[0], output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchPermute(element(), backward_, args.grad_output,
+                                              args.grad_inputs[0], output_count(), stream.get()));
   }
 
  private:
@@ -89,10 +95,9 @@ class StretchesKernel : public CudaKernel {
   absl::Status CopyStretches(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                              size_t width, CudaStream& stream) const {
     if (stretches_ == 1) return Copy(to, from, width, stream);
-    STARLING_RETURN_IF_CUDA_ERROR(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
-                                                    static_cast<size_t>(stretches_),
-                                                    cudaMemcpyDeviceToDevice, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width,
+                                                  static_cast<size_t>(stretches_),
+                                                  cudaMemcpyDeviceToDevice, stream.get()));
   }
 
   const int64_t axis_;
@@ -160,30 +165,9 @@ class SliceKernel : public StretchesKernel {
 
 }  // namespace
 
-CudaKernelPtr MakeReshape(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                          const FormatPlan& plan) {
-  return std::make_unique<ReshapeKernel>(spec, geometry, plan);
-}
-
-absl::StatusOr<CudaKernelPtr> MakeTranspose(const OperatorSpec& spec,
-                                            const OperatorGeometry& geometry,
-                                            const FormatPlan& plan) {
-  if (spec.input_shapes[0].size() > kAxesMax) {
-    return absl::UnimplementedError(
-        absl::StrCat("operator '", spec.name, "' (", spec.op, "): expected at most ", kAxesMax,
-                     " dimensions on a GPU, got ", spec.input_shapes[0].size()));
-  }
-  return std::make_unique<TransposeKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeConcat(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                         const FormatPlan& plan) {
-  return std::make_unique<ConcatKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeSlice(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                        const FormatPlan& plan) {
-  return std::make_unique<SliceKernel>(spec, geometry, plan);
-}
+const MakeCudaKernel kMakeReshape = MakeKernel<ReshapeKernel>;
+const MakeCudaKernel kMakeTranspose = MakeKernel<TransposeKernel>;
+const MakeCudaKernel kMakeConcat = MakeKernel<ConcatKernel>;
+const MakeCudaKernel kMakeSlice = MakeKernel<SliceKernel>;
 
 }  // namespace starling::cuda

@@ -7,8 +7,6 @@
 namespace starling::cuda {
 namespace {
 
-using Op = OperatorGeometry::Op;
-
 enum Parameter { kWeight = 0, kBias = 1, kMean = 2, kVariance = 3 };
 
 // Optionally with a second input that is added to the normalised value, and optionally with a ReLU.
@@ -60,9 +58,8 @@ class BatchNormKernel : public CudaKernel {
       factors.scale = scale;
     }
     const void* const other = args.inputs.size() > 1 ? args.inputs[1] : nullptr;
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchNormalize(element(), args.inputs[0], other, geometry_.relu,
-                                                  factors, columns_, args.output, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchNormalize(element(), args.inputs[0], other, geometry_.relu,
+                                                factors, columns_, args.output, stream.get()));
   }
 
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -83,10 +80,9 @@ class BatchNormKernel : public CudaKernel {
                                         PieceAt<float>(args.saved, variance_), share, stream));
     void* const dother = args.grad_inputs.size() > 1 ? args.grad_inputs[1] : nullptr;
     if (args.grad_inputs[0] == nullptr && dother == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchBatchNormGradient(element(), args.inputs[0], y, args.grad_output, factors, dy_sums,
                                 product_sums, columns_, args.grad_inputs[0], dother, stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -95,9 +91,8 @@ class BatchNormKernel : public CudaKernel {
   }
   absl::Status StoreShare(float* to, const float* from, float share, CudaStream& stream) const {
     if (to == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchScale(Element::kFloat, share, from, to, geometry_.inputs, stream.get()));
-    return absl::OkStatus();
   }
 
   const ColumnPlan columns_;
@@ -129,19 +124,26 @@ class MaxPoolKernel : public CudaKernel {
     if (spec.training) saved_bytes_ = static_cast<size_t>(output_count()) * sizeof(uint16_t);
   }
 
+  absl::Status Prepare(const Libraries&) const {
+    constexpr int64_t kWindowMax = 65536;
+    const int64_t window = shape_.kernel_height * shape_.kernel_width;
+    if (window <= kWindowMax) return absl::OkStatus();
+    return absl::UnimplementedError(absl::StrCat("operator '", spec_.name, "' (", spec_.op,
+                                                 "): expected windows of at most ", kWindowMax,
+                                                 " elements on a GPU, got ", window));
+  }
+
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     uint16_t* const at = spec_.training ? static_cast<uint16_t*>(args.saved) : nullptr;
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchMaxPool(element(), shape_, args.inputs[0], args.output, at, stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchMaxPoolGradient(element(), shape_, static_cast<const uint16_t*>(args.saved),
                               args.grad_output, args.grad_inputs[0], stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -156,15 +158,13 @@ class AveragePoolKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchAveragePool(element(), shape_, args.inputs[0], args.output, stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAveragePoolGradient(element(), shape_, args.grad_output,
-                                                            args.grad_inputs[0], stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchAveragePoolGradient(element(), shape_, args.grad_output,
+                                                          args.grad_inputs[0], stream.get()));
   }
 
  private:
@@ -179,45 +179,23 @@ class GlobalAverageKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchGlobalAverage(element(), args.inputs[0], geometry_.batch,
-                                                      geometry_.spatial, geometry_.inputs,
-                                                      args.output, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchGlobalAverage(element(), args.inputs[0], geometry_.batch,
+                                                    geometry_.spatial, geometry_.inputs,
+                                                    args.output, stream.get()));
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchGlobalAverageGradient(element(), args.grad_output, geometry_.batch, geometry_.spatial,
                                     geometry_.inputs, args.grad_inputs[0], stream.get()));
-    return absl::OkStatus();
   }
 };
 
 }  // namespace
 
-CudaKernelPtr MakeBatchNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                            const FormatPlan& plan) {
-  return std::make_unique<BatchNormKernel>(spec, geometry, plan);
-}
-
-absl::StatusOr<CudaKernelPtr> MakePool(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                       const FormatPlan& plan) {
-  if (geometry.op == Op::kAvgPool2d) {
-    return std::make_unique<AveragePoolKernel>(spec, geometry, plan);
-  }
-  constexpr int64_t kWindowMax = 65536;
-  const int64_t window = geometry.plane.kernel_height * geometry.plane.kernel_width;
-  if (window > kWindowMax) {
-    return absl::UnimplementedError(absl::StrCat("operator '", spec.name, "' (", spec.op,
-                                                 "): expected windows of at most ", kWindowMax,
-                                                 " elements on a GPU, got ", window));
-  }
-  return std::make_unique<MaxPoolKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeGlobalAvgPool(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                const FormatPlan& plan) {
-  return std::make_unique<GlobalAverageKernel>(spec, geometry, plan);
-}
+const MakeCudaKernel kMakeBatchNorm = MakeKernel<BatchNormKernel>;
+const MakeCudaKernel kMakeMaxPool = MakeKernel<MaxPoolKernel>;
+const MakeCudaKernel kMakeAveragePool = MakeKernel<AveragePoolKernel>;
+const MakeCudaKernel kMakeGlobalAvgPool = MakeKernel<GlobalAverageKernel>;
 
 }  // namespace starling::cuda

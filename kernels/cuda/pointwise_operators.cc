@@ -33,17 +33,15 @@ class ActivationKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchActivation(function_, element(), args.inputs[0],
-                                                   args.output, output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchActivation(function_, element(), args.inputs[0], args.output,
+                                                 output_count(), stream.get()));
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const void* const kept = backward_reads_output_ ? args.output : args.inputs[0];
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(function_, element(), kept,
-                                                           args.grad_output, args.grad_inputs[0],
-                                                           output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchActivationGradient(function_, element(), kept,
+                                                         args.grad_output, args.grad_inputs[0],
+                                                         output_count(), stream.get()));
   }
 
  private:
@@ -65,18 +63,16 @@ class DropoutKernel : public CudaKernel {
     if (!drops_) return Copy(args.output, args.inputs[0], output_bytes_, stream);
     const PhiloxKey key = {args.random.seed, args.random.step, args.random.micro_batch,
                            args.random.node};
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchDropout(
+    return STARLING_CUDA_STATUS(LaunchDropout(
         element(), key, args.values, DropThreshold(geometry_.rate), scale_, args.inputs[0],
         args.output, static_cast<uint8_t*>(args.saved), output_count(), stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     if (!drops_) return Copy(args.grad_inputs[0], args.grad_output, output_bytes_, stream);
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchDropoutGradient(element(), scale_, static_cast<const uint8_t*>(args.saved),
                               args.grad_output, args.grad_inputs[0], output_count(), stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -93,9 +89,8 @@ class AddKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAdd(element(), args.inputs[0], args.inputs[1], args.output,
-                                            output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchAdd(element(), args.inputs[0], args.inputs[1], args.output,
+                                          output_count(), stream.get()));
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     for (void* const gradient : args.grad_inputs) {
@@ -117,9 +112,8 @@ class MulKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchMultiply(element(), args.inputs[0], args.inputs[1],
-                                                 args.output, output_count(), stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchMultiply(element(), args.inputs[0], args.inputs[1],
+                                               args.output, output_count(), stream.get()));
   }
   // The first input's gradient last: it may alias the output's.
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -135,20 +129,9 @@ class MulKernel : public CudaKernel {
 
 }  // namespace
 
-CudaKernelPtr MakeActivation(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                             const FormatPlan& plan) {
-  return std::make_unique<ActivationKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeDropout(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                          const FormatPlan& plan) {
-  return std::make_unique<DropoutKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeArithmetic(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                             const FormatPlan& plan) {
-  if (geometry.op == Op::kAdd) return std::make_unique<AddKernel>(spec, geometry, plan);
-  return std::make_unique<MulKernel>(spec, geometry, plan);
-}
+const MakeCudaKernel kMakeActivation = MakeKernel<ActivationKernel>;
+const MakeCudaKernel kMakeDropout = MakeKernel<DropoutKernel>;
+const MakeCudaKernel kMakeAdd = MakeKernel<AddKernel>;
+const MakeCudaKernel kMakeMul = MakeKernel<MulKernel>;
 
 }  // namespace starling::cuda

@@ -33,11 +33,10 @@ class LayerNormKernel : public CudaKernel {
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     float* const mean = spec_.training ? PieceAt<float>(args.saved, mean_) : nullptr;
     float* const scale = spec_.training ? PieceAt<float>(args.saved, scale_) : nullptr;
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchLayerNorm(element(), args.inputs[0], args.parameters[0], args.parameters[1],
                         static_cast<float>(geometry_.epsilon), geometry_.rows, geometry_.inputs,
                         args.output, mean, scale, stream.get()));
-    return absl::OkStatus();
   }
   // The input's gradient last: it may alias the output's.
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
@@ -49,10 +48,9 @@ class LayerNormKernel : public CudaKernel {
           args.grad_parameters[0], args.grad_parameters[1], args.workspace, stream.get()));
     }
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchLayerNormGradient(
+    return STARLING_CUDA_STATUS(LaunchLayerNormGradient(
         element(), args.inputs[0], args.parameters[0], mean, scale, args.grad_output,
         geometry_.rows, geometry_.inputs, args.grad_inputs[0], stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -63,34 +61,45 @@ class LayerNormKernel : public CudaKernel {
 // Embedding, and gather_rows, which accepts indices out of range.
 class TableKernel : public CudaKernel {
  public:
-  TableKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan,
-              std::shared_ptr<IndexWatch> watch, size_t scatter_bytes)
-      : CudaKernel(spec, geometry, plan), watch_(std::move(watch)) {
-    if (!spec.training) return;
-    backward_reads_input_[0] = true;
-    workspace_bytes_ = scatter_bytes;
+  TableKernel(const OperatorSpec& spec, const OperatorGeometry& geometry, const FormatPlan& plan)
+      : CudaKernel(spec, geometry, plan) {
+    backward_reads_input_[0] = spec.training;
+  }
+
+  absl::Status Prepare(const Libraries&) {
+    constexpr int64_t kIndicesMax = std::numeric_limits<int32_t>::max();
+    const int64_t indices = geometry_.rows, rows = geometry_.inputs;
+    if (indices > kIndicesMax || rows > kIndicesMax) {
+      return absl::UnimplementedError(
+          absl::StrCat("operator '", spec_.name, "' (", spec_.op, "): expected at most ",
+                       kIndicesMax, " indices and rows on a GPU, got ", indices, " and ", rows));
+    }
+    if (geometry_.op == Op::kEmbedding) {
+      STARLING_ASSIGN_OR_RETURN(
+          watch_, IndexWatch::Create(spec_.name, spec_.op, rows, indices / geometry_.batch));
+    }
+    if (!spec_.training) return absl::OkStatus();
+    return STARLING_CUDA_STATUS(ScatterWorkspaceBytes(indices, rows, &workspace_bytes_));
   }
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     if (watch_ != nullptr) stream.Watch(watch_);
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchGather(element(), static_cast<const int32_t*>(args.inputs[0]), args.parameters[0],
                      geometry_.rows, geometry_.inputs, geometry_.outputs, args.output,
                      watch_ == nullptr ? nullptr : watch_->word(), stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_parameters[0] == nullptr) return absl::OkStatus();
-    STARLING_RETURN_IF_CUDA_ERROR(
+    return STARLING_CUDA_STATUS(
         LaunchScatter(element(), static_cast<const int32_t*>(args.inputs[0]), args.grad_output,
                       geometry_.rows, geometry_.inputs, geometry_.outputs, args.grad_parameters[0],
                       args.workspace, workspace_bytes_, stream.get()));
-    return absl::OkStatus();
   }
 
  private:
-  const std::shared_ptr<IndexWatch> watch_;  // null: no index is an error
+  std::shared_ptr<IndexWatch> watch_;  // null: no index is an error
 };
 
 class PositionKernel : public CudaKernel {
@@ -105,10 +114,9 @@ class PositionKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchAddToEach(element(), args.inputs[0], args.parameters[0],
-                                                  geometry_.batch, sample_, args.output,
-                                                  stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(LaunchAddToEach(element(), args.inputs[0], args.parameters[0],
+                                                geometry_.batch, sample_, args.output,
+                                                stream.get()));
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (float* const table = args.grad_parameters[0]; table != nullptr) {
@@ -153,20 +161,18 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         geometry_.rows, geometry_.outputs, losses,
         spec_.training ? static_cast<float*>(args.saved) : nullptr, stream.get()));
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSums(
+    return STARLING_CUDA_STATUS(LaunchRowSums(
         RowSum::kSum, losses, nullptr, 1.0f / static_cast<float>(rows_of_sample_), geometry_.batch,
         rows_of_sample_, static_cast<float*>(args.output), stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
     const double scale = ScaleArgument(args) / static_cast<double>(batch * rows_of_sample_);
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropyGradient(
+    return STARLING_CUDA_STATUS(LaunchSoftmaxCrossEntropyGradient(
         static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         static_cast<const float*>(args.saved), static_cast<float>(scale), args.values,
         geometry_.rows, geometry_.outputs, static_cast<float*>(args.grad_inputs[0]), stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -189,11 +195,10 @@ class ValueLossKernel : public CudaKernel {
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     const void* const labels = kind_ == RowSum::kSum ? nullptr : args.inputs[1];
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSums(
+    return STARLING_CUDA_STATUS(LaunchRowSums(
         kind_, static_cast<const float*>(args.inputs[0]), static_cast<const float*>(labels),
         static_cast<float>(factor_), geometry_.batch, geometry_.inputs,
         static_cast<float*>(args.output), stream.get()));
-    return absl::OkStatus();
   }
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
@@ -203,13 +208,11 @@ class ValueLossKernel : public CudaKernel {
     float* const gradient = static_cast<float*>(args.grad_inputs[0]);
     const int64_t count = geometry_.batch * geometry_.inputs;
     if (kind_ == RowSum::kSum) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchFill(scale, args.values, gradient, count, stream.get()));
-      return absl::OkStatus();
+      return STARLING_CUDA_STATUS(LaunchFill(scale, args.values, gradient, count, stream.get()));
     }
-    STARLING_RETURN_IF_CUDA_ERROR(LaunchRowSumsGradient(
+    return STARLING_CUDA_STATUS(LaunchRowSumsGradient(
         kind_, static_cast<const float*>(args.inputs[0]), static_cast<const float*>(args.inputs[1]),
         scale, args.values, count, gradient, stream.get()));
-    return absl::OkStatus();
   }
 
  private:
@@ -219,43 +222,10 @@ class ValueLossKernel : public CudaKernel {
 
 }  // namespace
 
-CudaKernelPtr MakeLayerNorm(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                            const FormatPlan& plan) {
-  return std::make_unique<LayerNormKernel>(spec, geometry, plan);
-}
-
-absl::StatusOr<CudaKernelPtr> MakeTable(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                        const FormatPlan& plan) {
-  constexpr int64_t kIndicesMax = std::numeric_limits<int32_t>::max();
-  if (geometry.rows > kIndicesMax || geometry.inputs > kIndicesMax) {
-    return absl::UnimplementedError(
-        absl::StrCat("operator '", spec.name, "' (", spec.op, "): expected at most ", kIndicesMax,
-                     " indices and rows on a GPU, got ", geometry.rows, " and ", geometry.inputs));
-  }
-  std::shared_ptr<IndexWatch> watch;
-  if (geometry.op == Op::kEmbedding) {
-    STARLING_ASSIGN_OR_RETURN(watch, IndexWatch::Create(spec.name, spec.op, geometry.inputs,
-                                                        geometry.rows / geometry.batch));
-  }
-  size_t scatter_bytes = 0;
-  STARLING_RETURN_IF_CUDA_ERROR(
-      ScatterWorkspaceBytes(geometry.rows, geometry.inputs, &scatter_bytes));
-  return std::make_unique<TableKernel>(spec, geometry, plan, std::move(watch), scatter_bytes);
-}
-
-CudaKernelPtr MakePositionEmbedding(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                    const FormatPlan& plan) {
-  return std::make_unique<PositionKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeSoftmaxCrossEntropy(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                                      const FormatPlan& plan) {
-  return std::make_unique<SoftmaxCrossEntropyKernel>(spec, geometry, plan);
-}
-
-CudaKernelPtr MakeValueLoss(const OperatorSpec& spec, const OperatorGeometry& geometry,
-                            const FormatPlan& plan) {
-  return std::make_unique<ValueLossKernel>(spec, geometry, plan);
-}
+const MakeCudaKernel kMakeLayerNorm = MakeKernel<LayerNormKernel>;
+const MakeCudaKernel kMakeTable = MakeKernel<TableKernel>;
+const MakeCudaKernel kMakePositionEmbedding = MakeKernel<PositionKernel>;
+const MakeCudaKernel kMakeSoftmaxCrossEntropy = MakeKernel<SoftmaxCrossEntropyKernel>;
+const MakeCudaKernel kMakeValueLoss = MakeKernel<ValueLossKernel>;
 
 }  // namespace starling::cuda

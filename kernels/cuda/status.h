@@ -20,6 +20,9 @@ absl::Status CudaStatus(cudaError_t error, const char* call);
 
 }  // namespace starling::cuda
 
+// The status of a call, by its text.
+#define STARLING_CUDA_STATUS(call) ::starling::cuda::CudaStatus((call), #call)
+
 #define STARLING_RETURN_IF_CUDA_ERROR(call) \
   STARLING_RETURN_IF_ERROR(::starling::cuda::CudaStatus((call), #call))
 

@@ -54,8 +54,7 @@ class Stopwatch {
   Stopwatch& operator=(const Stopwatch&) = delete;
 
   absl::Status Begin(CudaStream& stream) {
-    STARLING_RETURN_IF_CUDA_ERROR(cudaEventRecord(begin_, stream.get()));
-    return absl::OkStatus();
+    return STARLING_CUDA_STATUS(cudaEventRecord(begin_, stream.get()));
   }
   // Waits for the stream. In milliseconds.
   absl::StatusOr<float> End(CudaStream& stream) {

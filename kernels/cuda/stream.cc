@@ -48,10 +48,7 @@ absl::StatusOr<std::unique_ptr<CudaEvent>> CudaEvent::Create(bool timed) {
 
 CudaEvent::~CudaEvent() { static_cast<void>(cudaEventDestroy(event_)); }
 
-absl::Status CudaEvent::Synchronize() {
-  STARLING_RETURN_IF_CUDA_ERROR(cudaEventSynchronize(event_));
-  return absl::OkStatus();
-}
+absl::Status CudaEvent::Synchronize() { return STARLING_CUDA_STATUS(cudaEventSynchronize(event_)); }
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
   cudaStream_t stream = nullptr;
@@ -66,14 +63,12 @@ CudaStream::~CudaStream() {
 }
 
 absl::Status CudaStream::Record(Event& event) {
-  STARLING_RETURN_IF_CUDA_ERROR(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_));
-  return absl::OkStatus();
+  return STARLING_CUDA_STATUS(cudaEventRecord(static_cast<CudaEvent&>(event).get(), stream_));
 }
 
 absl::Status CudaStream::Wait(Event& event) {
-  STARLING_RETURN_IF_CUDA_ERROR(
+  return STARLING_CUDA_STATUS(
       cudaStreamWaitEvent(stream_, static_cast<CudaEvent&>(event).get(), cudaEventWaitDefault));
-  return absl::OkStatus();
 }
 
 // Always reads all watches, so that each index error is reported once, for the work that caused it.
@@ -87,8 +82,7 @@ absl::Status CudaStream::Synchronize() {
 CudaGraph::~CudaGraph() { static_cast<void>(cudaGraphExecDestroy(graph_)); }
 
 absl::Status CudaStream::BeginCapture() {
-  STARLING_RETURN_IF_CUDA_ERROR(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
-  return absl::OkStatus();
+  return STARLING_CUDA_STATUS(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
 }
 
 absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
@@ -107,8 +101,7 @@ absl::StatusOr<std::unique_ptr<Captured>> CudaStream::EndCapture() {
 }
 
 absl::Status CudaStream::Launch(Captured& captured) {
-  STARLING_RETURN_IF_CUDA_ERROR(cudaGraphLaunch(static_cast<CudaGraph&>(captured).get(), stream_));
-  return absl::OkStatus();
+  return STARLING_CUDA_STATUS(cudaGraphLaunch(static_cast<CudaGraph&>(captured).get(), stream_));
 }
 
 void CudaStream::Watch(const std::shared_ptr<IndexWatch>& watch) {
