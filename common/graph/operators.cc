@@ -1,5 +1,7 @@
 #include "common/graph/operators.h"
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/nearest_name.h"
@@ -9,135 +11,125 @@
 namespace starling {
 namespace {
 
+using A = OperatorAttributes;
+
 constexpr double kSizeMax = 1 << 16;  // kernel, stride, padding
 constexpr double kFeaturesMax = 1 << 24;
 constexpr double kIndexMax = int64_t{1} << 33;
 constexpr double kClipMax = 1e30;
 
-const AttributeSpec kKernel = {
-    "kernel", AttributeType::kPair, true, 1, kSizeMax, "height and width of the window"};
-const AttributeSpec kStride = {"stride", AttributeType::kPair, false, 1, kSizeMax, "step"};
-const AttributeSpec kPadding = {"padding", AttributeType::kPair, false, 0,
-                                kSizeMax,  "zeros on each side"};
-const AttributeSpec kEpsilon = {"epsilon", AttributeType::kFloat,  false, 1e-12,
-                                1,         "added to the variance"};
-const AttributeSpec kAxis = {"axis", AttributeType::kInt, true, 0, 7, "axis, without the batch"};
-const AttributeSpec kBias = {"bias", AttributeType::kBool, false, 0, 1, "whether to add a bias"};
+constexpr AttributeSpec kKernel = {"kernel", &A::kernel, true,
+                                   1,        kSizeMax,   "height and width of the window"};
+constexpr AttributeSpec kStride = {"stride", &A::stride, false, 1, kSizeMax, "step"};
+constexpr AttributeSpec kPadding = {"padding", &A::padding, false,
+                                    0,         kSizeMax,    "zeros on each side"};
+constexpr AttributeSpec kEpsilon = {"epsilon", &A::epsilon, false,
+                                    1e-12,     1,           "added to the variance"};
+constexpr AttributeSpec kAxis = {"axis", &A::axis, true, 0, 7, "axis, without the batch"};
+constexpr AttributeSpec kBias = {"bias", &A::bias, false, 0, 1, "whether to add a bias"};
 
 const std::vector<OperatorRule>& Table() {
+  using enum OpKind;
+  using enum InputKind;
   static const auto* const table = new std::vector<OperatorRule>{
-      {OpKind::kConv2d,
+      {kConv2d,
        "conv2d",
        false,
-       {InputKind::kTensor},
-       {{"out_channels", AttributeType::kInt, true, 1, kFeaturesMax, "filters"},
+       {kTensor},
+       {{"out_channels", &A::out_channels, true, 1, kFeaturesMax, "filters"},
         kKernel,
         kStride,
         kPadding,
-        {"dilation", AttributeType::kPair, false, 1, kSizeMax, "distance of the window's elements"},
-        {"groups", AttributeType::kInt, false, 1, kFeaturesMax,
+        {"dilation", &A::dilation, false, 1, kSizeMax, "distance of the window's elements"},
+        {"groups", &A::groups, false, 1, kFeaturesMax,
          "parts of the channels that are convolved apart"},
         kBias}},
-      {OpKind::kMaxPool2d, "maxpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
-      {OpKind::kAvgPool2d, "avgpool2d", false, {InputKind::kTensor}, {kKernel, kStride, kPadding}},
-      {OpKind::kLinear,
+      {kMaxPool2d, "maxpool2d", false, {kTensor}, {kKernel, kStride, kPadding}},
+      {kAvgPool2d, "avgpool2d", false, {kTensor}, {kKernel, kStride, kPadding}},
+      {kLinear,
        "linear",
        false,
-       {InputKind::kTensor},
-       {{"out_features", AttributeType::kInt, true, 1, kFeaturesMax, "outputs"}, kBias}},
-      {OpKind::kBatchNorm,
+       {kTensor},
+       {{"out_features", &A::out_features, true, 1, kFeaturesMax, "outputs"}, kBias}},
+      {kBatchNorm,
        "batchnorm",
        false,
-       {InputKind::kTensor},
-       {kEpsilon,
-        {"momentum", AttributeType::kFloat, false, 1e-6, 1, "weight of a batch's statistics"}}},
-      {OpKind::kRelu, "relu", false, {InputKind::kTensor}, {}},
-      {OpKind::kDropout,
+       {kTensor},
+       {kEpsilon, {"momentum", &A::momentum, false, 1e-6, 1, "weight of a batch's statistics"}}},
+      {kRelu, "relu", false, {kTensor}, {}},
+      {kDropout,
        "dropout",
        false,
-       {InputKind::kTensor},
-       {{"rate", AttributeType::kFloat, false, 0, 0.999, "share of elements set to 0"}}},
-      {OpKind::kFlatten, "flatten", false, {InputKind::kTensor}, {}},
-      {OpKind::kSoftmaxCrossEntropy,
-       "softmax_cross_entropy",
-       true,
-       {InputKind::kTensor, InputKind::kClasses},
-       {}},
-      {OpKind::kGatherRows,
+       {kTensor},
+       {{"rate", &A::rate, false, 0, 0.999, "share of elements set to 0"}}},
+      {kFlatten, "flatten", false, {kTensor}, {}},
+      {kSoftmaxCrossEntropy, "softmax_cross_entropy", true, {kTensor, kClasses}, {}},
+      {kGatherRows,
        "gather_rows",
        false,
-       {InputKind::kClasses},
-       {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table"}}},
-      {OpKind::kNegativeSum, "negative_sum", true, {InputKind::kTensor}, {}},
-      {OpKind::kAdd, "add", false, {InputKind::kTensor, InputKind::kTensor}, {}},
-      {OpKind::kMul, "mul", false, {InputKind::kTensor, InputKind::kTensor}, {}},
-      {OpKind::kConcat, "concat", false, {InputKind::kTensor, InputKind::kTensor}, {kAxis}},
-      {OpKind::kSlice,
+       {kClasses},
+       {{"rows", &A::rows, true, 1, kGatherRowsMax, "rows of the table"}}},
+      {kNegativeSum, "negative_sum", true, {kTensor}, {}},
+      {kAdd, "add", false, {kTensor, kTensor}, {}},
+      {kMul, "mul", false, {kTensor, kTensor}, {}},
+      {kConcat, "concat", false, {kTensor, kTensor}, {kAxis}},
+      {kSlice,
        "slice",
        false,
-       {InputKind::kTensor},
+       {kTensor},
        {kAxis,
-        {"begin", AttributeType::kInt, true, 0, kIndexMax, "first element along the axis"},
-        {"length", AttributeType::kInt, true, 1, kIndexMax, "elements along the axis"}}},
-      {OpKind::kReshape,
+        {"begin", &A::begin, true, 0, kIndexMax, "first element along the axis"},
+        {"length", &A::length, true, 1, kIndexMax, "elements along the axis"}}},
+      {kReshape,
        "reshape",
        false,
-       {InputKind::kTensor},
-       {{"shape", AttributeType::kInts, true, -1, kIndexMax, "of a sample; one -1 is worked out"}}},
-      {OpKind::kTranspose,
+       {kTensor},
+       {{"shape", &A::shape, true, -1, kIndexMax, "of a sample; one -1 is worked out"}}},
+      {kTranspose,
        "transpose",
        false,
-       {InputKind::kTensor},
-       {{"axes", AttributeType::kInts, true, 0, 7, "a permutation of the sample's axes"}}},
-      {OpKind::kGlobalAvgPool2d, "global_avgpool2d", false, {InputKind::kTensor}, {}},
-      {OpKind::kLayerNorm, "layernorm", false, {InputKind::kTensor}, {kEpsilon}},
-      {OpKind::kGelu,
+       {kTensor},
+       {{"axes", &A::axes, true, 0, 7, "a permutation of the sample's axes"}}},
+      {kGlobalAvgPool2d, "global_avgpool2d", false, {kTensor}, {}},
+      {kLayerNorm, "layernorm", false, {kTensor}, {kEpsilon}},
+      {kGelu,
        "gelu",
        false,
-       {InputKind::kTensor},
-       {{"approximate", AttributeType::kBool, false, 0, 1, "the tanh form, as GPT-2 has it"}}},
-      {OpKind::kSigmoid, "sigmoid", false, {InputKind::kTensor}, {}},
-      {OpKind::kTanh, "tanh", false, {InputKind::kTensor}, {}},
-      {OpKind::kClip,
+       {kTensor},
+       {{"approximate", &A::approximate, false, 0, 1, "the tanh form, as GPT-2 has it"}}},
+      {kSigmoid, "sigmoid", false, {kTensor}, {}},
+      {kTanh, "tanh", false, {kTensor}, {}},
+      {kClip,
        "clip",
        false,
-       {InputKind::kTensor},
-       {{"minimum", AttributeType::kFloat, false, -kClipMax, kClipMax, "least value"},
-        {"maximum", AttributeType::kFloat, false, -kClipMax, kClipMax, "greatest value"}}},
-      {OpKind::kEmbedding,
+       {kTensor},
+       {{"minimum", &A::minimum, false, -kClipMax, kClipMax, "least value"},
+        {"maximum", &A::maximum, false, -kClipMax, kClipMax, "greatest value"}}},
+      {kEmbedding,
        "embedding",
        false,
-       {InputKind::kTokens},
-       {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "rows of the table, one per token"},
-        {"features", AttributeType::kInt, true, 1, kFeaturesMax, "numbers in a row"}}},
-      {OpKind::kPositionEmbedding,
+       {kTokens},
+       {{"rows", &A::rows, true, 1, kGatherRowsMax, "rows of the table, one per token"},
+        {"features", &A::features, true, 1, kFeaturesMax, "numbers in a row"}}},
+      {kPositionEmbedding,
        "position_embedding",
        false,
-       {InputKind::kTensor},
-       {{"rows", AttributeType::kInt, true, 1, kGatherRowsMax, "positions that the table has"}}},
-      {OpKind::kMatmul,
+       {kTensor},
+       {{"rows", &A::rows, true, 1, kGatherRowsMax, "positions that the table has"}}},
+      {kMatmul,
        "matmul",
        false,
-       {InputKind::kTensor, InputKind::kTensor},
-       {{"transpose_b", AttributeType::kBool, false, 0, 1, "whether b is [..., N, K]"},
-        {"scale", AttributeType::kFloat, false, -kClipMax, kClipMax, "factor of the product"}}},
-      {OpKind::kAttention,
+       {kTensor, kTensor},
+       {{"transpose_b", &A::transpose_b, false, 0, 1, "whether b is [..., N, K]"},
+        {"scale", &A::scale, false, -kClipMax, kClipMax, "factor of the product"}}},
+      {kAttention,
        "attention",
        false,
-       {InputKind::kTensor, InputKind::kTensor, InputKind::kTensor},
-       {{"heads", AttributeType::kInt, true, 1, kSizeMax, "heads; they divide the features"},
-        {"causal", AttributeType::kBool, false, 0, 1,
-         "whether a position sees only those up to it"}}},
-      {OpKind::kMeanSquaredError,
-       "mean_squared_error",
-       true,
-       {InputKind::kTensor, InputKind::kTargets},
-       {}},
-      {OpKind::kBinaryCrossEntropy,
-       "binary_cross_entropy",
-       true,
-       {InputKind::kTensor, InputKind::kTargets},
-       {}},
+       {kTensor, kTensor, kTensor},
+       {{"heads", &A::heads, true, 1, kSizeMax, "heads; they divide the features"},
+        {"causal", &A::causal, false, 0, 1, "whether a position sees only those up to it"}}},
+      {kMeanSquaredError, "mean_squared_error", true, {kTensor, kTargets}, {}},
+      {kBinaryCrossEntropy, "binary_cross_entropy", true, {kTensor, kTargets}, {}},
   };
   return *table;
 }
@@ -163,12 +155,12 @@ std::string AttributeToString(const Attribute& attribute) {
 }
 
 std::string Meaning(const AttributeSpec& spec) {
-  const char* const type = spec.type == AttributeType::kInt     ? "an integer"
-                           : spec.type == AttributeType::kFloat ? "a number"
-                           : spec.type == AttributeType::kPair  ? "an integer or a pair of them"
-                           : spec.type == AttributeType::kInts  ? "integers"
-                                                                : "0 or 1";
-  const std::string range = spec.type == AttributeType::kFloat
+  const char* const type = spec.type() == AttributeType::kInt     ? "an integer"
+                           : spec.type() == AttributeType::kFloat ? "a number"
+                           : spec.type() == AttributeType::kPair  ? "an integer or a pair of them"
+                           : spec.type() == AttributeType::kInts  ? "integers"
+                                                                  : "0 or 1";
+  const std::string range = spec.type() == AttributeType::kFloat
                                 ? absl::StrCat(spec.minimum, ", ", spec.maximum)
                                 : absl::StrCat(static_cast<int64_t>(spec.minimum), ", ",
                                                static_cast<int64_t>(spec.maximum));
@@ -178,45 +170,31 @@ std::string Meaning(const AttributeSpec& spec) {
 // The attribute's numbers; empty if it has another type.
 std::vector<double> Numbers(const AttributeSpec& spec, const Attribute& attribute) {
   if (attribute.has_i()) return {static_cast<double>(attribute.i())};
-  if (attribute.has_f() && spec.type == AttributeType::kFloat) return {attribute.f()};
-  if (attribute.has_ints() && spec.type == AttributeType::kPair &&
+  if (attribute.has_f() && spec.type() == AttributeType::kFloat) return {attribute.f()};
+  if (attribute.has_ints() && spec.type() == AttributeType::kPair &&
       (attribute.ints().values_size() == 1 || attribute.ints().values_size() == 2)) {
     return {attribute.ints().values().begin(), attribute.ints().values().end()};
   }
-  if (attribute.has_ints() && spec.type == AttributeType::kInts) {
+  if (attribute.has_ints() && spec.type() == AttributeType::kInts) {
     return {attribute.ints().values().begin(), attribute.ints().values().end()};
   }
   return {};
 }
 
-void Store(absl::string_view name, const std::vector<double>& numbers, OperatorAttributes* out) {
-  const auto first = static_cast<int64_t>(numbers[0]);
-  const std::array<int64_t, 2> pair = {first, static_cast<int64_t>(numbers.back())};
-  if (name == "out_channels") out->out_channels = first;
-  if (name == "kernel") out->kernel = pair;
-  if (name == "stride") out->stride = pair;
-  if (name == "padding") out->padding = pair;
-  if (name == "bias") out->bias = first != 0;
-  if (name == "out_features") out->out_features = first;
-  if (name == "epsilon") out->epsilon = numbers[0];
-  if (name == "momentum") out->momentum = numbers[0];
-  if (name == "rate") out->rate = numbers[0];
-  if (name == "rows") out->rows = first;
-  if (name == "dilation") out->dilation = pair;
-  if (name == "groups") out->groups = first;
-  if (name == "features") out->features = first;
-  if (name == "axis") out->axis = first;
-  if (name == "begin") out->begin = first;
-  if (name == "length") out->length = first;
-  if (name == "shape") out->shape.assign(numbers.begin(), numbers.end());
-  if (name == "axes") out->axes.assign(numbers.begin(), numbers.end());
-  if (name == "approximate") out->approximate = first != 0;
-  if (name == "minimum") out->minimum = numbers[0];
-  if (name == "maximum") out->maximum = numbers[0];
-  if (name == "transpose_b") out->transpose_b = first != 0;
-  if (name == "scale") out->scale = numbers[0];
-  if (name == "heads") out->heads = first;
-  if (name == "causal") out->causal = first != 0;
+void Store(const AttributeField& field, const std::vector<double>& numbers,
+           OperatorAttributes* out) {
+  const auto store = [&](auto member) {
+    auto& to = out->*member;
+    using To = std::remove_reference_t<decltype(to)>;
+    if constexpr (std::is_same_v<To, std::vector<int64_t>>) {
+      to.assign(numbers.begin(), numbers.end());
+    } else if constexpr (std::is_same_v<To, std::array<int64_t, 2>>) {
+      to = {static_cast<int64_t>(numbers[0]), static_cast<int64_t>(numbers.back())};
+    } else {
+      to = static_cast<To>(numbers[0]);
+    }
+  };
+  std::visit(store, field);
 }
 
 }  // namespace
@@ -262,7 +240,7 @@ absl::StatusOr<OperatorAttributes> ResolveAttributes(const Node& node, const Ope
     // NaN fails both comparisons.
     for (double x : numbers) good &= x >= attribute.minimum && x <= attribute.maximum;
     if (!good) return Expected(Meaning(attribute), AttributeToString(found->second));
-    Store(attribute.name, numbers, &resolved);
+    Store(attribute.field, numbers, &resolved);
   }
   if (IsWindowed(rule.kind) && rule.kind != OpKind::kConv2d &&
       !node.attributes().contains("stride")) {

@@ -43,6 +43,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -125,18 +126,27 @@ struct OperatorAttributes {
   friend bool operator==(const OperatorAttributes&, const OperatorAttributes&) = default;
 };
 
+// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1; kInts: one or
+// more integers.
 enum class AttributeType : uint8_t { kInt, kFloat, kPair, kBool, kInts };
 
-// How an attribute is written. kPair: two integers, or one for both; kBool: 0 or 1; kInts: one or
-// more integers. An attribute that is not required defaults to OperatorAttributes' value (a pool's
-// stride: its kernel).
+// Where an attribute is stored; the alternatives are in AttributeType's order.
+using AttributeField =
+    std::variant<int64_t OperatorAttributes::*, double OperatorAttributes::*,
+                 std::array<int64_t, 2> OperatorAttributes::*, bool OperatorAttributes::*,
+                 std::vector<int64_t> OperatorAttributes::*>;
+
+// An attribute that is not required defaults to OperatorAttributes' value (a pool's stride: its
+// kernel).
 struct AttributeSpec {
   const char* name;
-  AttributeType type;
+  AttributeField field;
   bool required;
   double minimum;
   double maximum;       // inclusive
   const char* meaning;  // for documentation and messages
+
+  AttributeType type() const { return static_cast<AttributeType>(field.index()); }
 };
 
 enum class InputKind : uint8_t {
