@@ -180,19 +180,15 @@ bool GeometryResolver::MeanReduction(bool otherwise) {
 }
 
 void GeometryResolver::CheckCounts(const Row& row) {
-  auto range = [](size_t least, size_t most) -> std::string {
-    if (most == kMany) return absl::StrCat("at least ", least);
-    return most > least ? absl::StrCat(least, " to ", most) : absl::StrCat(least);
+  const auto check = [this](size_t count, const char* what, size_t least, size_t most) {
+    if (count >= least && count <= most) return;
+    const std::string range = most == kMany  ? absl::StrCat("at least ", least)
+                              : most > least ? absl::StrCat(least, " to ", most)
+                                             : absl::StrCat(least);
+    Fail("has ", count, " ", what, ", expected ", range);
   };
-  const size_t inputs = spec_.input_shapes.size();
-  if (inputs < row.inputs_min || inputs > row.inputs_max) {
-    Fail("has ", inputs, " inputs, expected ", range(row.inputs_min, row.inputs_max));
-  }
-  const size_t parameters = spec_.parameter_shapes.size();
-  if (parameters < row.parameters_min || parameters > row.parameters_max) {
-    Fail("has ", parameters, " parameters, expected ",
-         range(row.parameters_min, row.parameters_max));
-  }
+  check(spec_.input_shapes.size(), "inputs", row.inputs_min, row.inputs_max);
+  check(spec_.parameter_shapes.size(), "parameters", row.parameters_min, row.parameters_max);
   if (!spec_.input_formats.empty() && spec_.input_formats.size() != spec_.input_shapes.size()) {
     Fail("has ", spec_.input_formats.size(), " input formats for ", spec_.input_shapes.size(),
          " inputs");

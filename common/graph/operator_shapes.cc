@@ -263,16 +263,9 @@ absl::StatusOr<Dims> ShapeOf(OpKind kind, const OperatorAttributes& attributes,
   return absl::InternalError("an operator without a shape rule");
 }
 
-Initializer Init(Initializer::Kind kind, double value) {
-  Initializer init;
-  init.set_kind(kind);
-  init.set_value(value);
-  return init;
-}
-
 // Kaiming-uniform with a = sqrt(5), as PyTorch initializes weights; its biases use the same bound.
 Initializer UniformByFanIn(int64_t fan_in) {
-  return Init(Initializer::UNIFORM, 1.0 / std::sqrt(static_cast<double>(fan_in)));
+  return MakeInitializer(Initializer::UNIFORM, 1.0 / std::sqrt(static_cast<double>(fan_in)));
 }
 
 std::vector<ParameterSpec> WeightAndBias(Dims weight, int64_t fan_in, bool bias) {
@@ -286,8 +279,9 @@ std::vector<ParameterSpec> WeightAndBias(Dims weight, int64_t fan_in, bool bias)
 absl::StatusOr<std::vector<ParameterSpec>> SpecsOf(OpKind kind,
                                                    const OperatorAttributes& attributes,
                                                    const Dims& input) {
-  const Initializer zero = Init(Initializer::CONSTANT, 0), one = Init(Initializer::CONSTANT, 1);
-  const Initializer normal = Init(Initializer::NORMAL, 1);
+  const Initializer zero = MakeInitializer(Initializer::CONSTANT, 0),
+                    one = MakeInitializer(Initializer::CONSTANT, 1);
+  const Initializer normal = MakeInitializer(Initializer::NORMAL, 1);
   switch (kind) {
     case OpKind::kConv2d: {
       const int64_t channels = input[0] / attributes.groups;
@@ -321,6 +315,13 @@ absl::StatusOr<std::vector<ParameterSpec>> SpecsOf(OpKind kind,
 }
 
 }  // namespace
+
+Initializer MakeInitializer(Initializer::Kind kind, double value) {
+  Initializer init;
+  init.set_kind(kind);
+  init.set_value(value);
+  return init;
+}
 
 absl::StatusOr<Dims> InferShape(OpKind kind, const OperatorAttributes& attributes,
                                 absl::Span<const Dims> inputs) {

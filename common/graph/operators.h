@@ -180,6 +180,8 @@ struct ParameterSpec {
   Initializer init;
 };
 
+Initializer MakeInitializer(Initializer::Kind kind, double value);
+
 // All operators, in the order of OpKind.
 absl::Span<const OperatorRule> Operators();
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "common/base/check.h"
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
@@ -77,16 +78,6 @@ absl::StatusOr<Header> CheckedHeader(absl::string_view text, uint64_t begin, uin
 }
 
 }  // namespace
-
-absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file) {
-  STARLING_ASSIGN_OR_RETURN(const Frame frame, ReadFrame(file));
-  if (file.size() - frame.begin < frame.bytes) return Invalid("the file ends within the header");
-  const absl::string_view text(reinterpret_cast<const char*>(file.data()) + frame.begin,
-                               frame.bytes);
-  STARLING_ASSIGN_OR_RETURN(const Header header, CheckedHeader(text, frame.begin, file.size()));
-  const auto data = file.subspan(frame.begin + frame.bytes);
-  return Array{header.dtype, header.shape, {data.begin(), data.end()}};
-}
 
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max) {
   STARLING_ASSIGN_OR_RETURN(const RegularFile file, OpenRegularFile(path));

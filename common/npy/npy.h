@@ -18,7 +18,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 
 namespace starling::npy {
 
@@ -59,12 +58,10 @@ absl::StatusOr<Header> ParseHeader(absl::string_view text);
 // aligned to 64 bytes.
 std::string EncodeHeader(const Header& header);
 
-// Parses a whole file. kInvalidArgument: as ParseHeader; another magic or version; a header that is
-// cut short or too long; fewer or more bytes of data than the shape implies.
-absl::StatusOr<Array> Parse(absl::Span<const uint8_t> file);
-
-// As Parse; errors have the path. kNotFound; kResourceExhausted: more than `data_bytes_max` of
-// data, checked before allocating; kDataLoss: became shorter; or SystemError (files.h).
+// Errors have the path. kNotFound; kInvalidArgument: as ParseHeader; another magic or version; a
+// header that is cut short or too long; fewer or more bytes of data than the shape implies;
+// kResourceExhausted: more than `data_bytes_max` of data, checked before allocating; kDataLoss:
+// became shorter; or SystemError (files.h).
 absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max = kDataBytesMax);
 
 // Writes to a temporary file beside `path` and renames it (a device or a pipe is written in place),

@@ -17,8 +17,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<uint8_t> Bytes(const std::string& text) { return {text.begin(), text.end()}; }
-
 // A file of version 1 with this header, verbatim, and `data_bytes` bytes of data.
 std::string File(const std::string& header, size_t data_bytes) {
   std::string file("\x93NUMPY\x01\x00", 8);
@@ -32,15 +30,6 @@ std::string Dict(const std::string& descr, const std::string& order, const std::
                       ", }\n");
 }
 
-std::string Error(const std::string& file) {
-  const auto array = Parse(Bytes(file));
-  if (array.ok()) return "no error";
-  EXPECT_EQ(array.status().code(), absl::StatusCode::kInvalidArgument);
-  return std::string(array.status().message());
-}
-
-std::string HeaderError(const std::string& header) { return Error(File(header, 24)); }
-
 std::string TempPath(const std::string& name) {
   return absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name);
 }
@@ -49,8 +38,23 @@ void Write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+absl::StatusOr<Array> Parse(const std::string& file) {
+  const std::string path = TempPath("parsed.npy");
+  Write(path, file);
+  return ReadFile(path);
+}
+
+std::string Error(const std::string& file) {
+  const auto array = Parse(file);
+  if (array.ok()) return "no error";
+  EXPECT_EQ(array.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(array.status().message());
+}
+
+std::string HeaderError(const std::string& header) { return Error(File(header, 24)); }
+
 TEST(Npy, ReadsWhatNumPyWrites) {
-  const auto array = Parse(Bytes(File(Dict("'<f4'", "False", "(2, 3)"), 24)));
+  const auto array = Parse(File(Dict("'<f4'", "False", "(2, 3)"), 24));
   ASSERT_TRUE(array.ok()) << array.status();
   EXPECT_EQ(array->dtype, DType::kF32);
   EXPECT_THAT(array->shape, ElementsAre(2, 3));
@@ -67,7 +71,7 @@ TEST(Npy, ReadsEveryTypeOfBothVersions) {
         file[6] = 2;
         file.insert(10, 2, '\0');
       }
-      const auto array = Parse(Bytes(file));
+      const auto array = Parse(file);
       ASSERT_TRUE(array.ok()) << array.status();
       EXPECT_EQ(array->dtype, dtype);
       EXPECT_EQ(array->bytes, std::vector<uint8_t>(3 * DTypeBytes(dtype), 7));
@@ -76,10 +80,9 @@ TEST(Npy, ReadsEveryTypeOfBothVersions) {
 }
 
 TEST(Npy, ShapesMayBeScalarsEmptyAndEndWithAComma) {
-  EXPECT_TRUE(Parse(Bytes(File(Dict("'<f8'", "False", "()"), 8)))->shape.empty());
-  EXPECT_THAT(Parse(Bytes(File(Dict("'<f8'", "False", "(0, 7)"), 0)))->shape, ElementsAre(0, 7));
-  EXPECT_THAT(Parse(Bytes(File(Dict("\"<f8\"", "False", "( 1 ,2, )"), 16)))->shape,
-              ElementsAre(1, 2));
+  EXPECT_TRUE(Parse(File(Dict("'<f8'", "False", "()"), 8))->shape.empty());
+  EXPECT_THAT(Parse(File(Dict("'<f8'", "False", "(0, 7)"), 0))->shape, ElementsAre(0, 7));
+  EXPECT_THAT(Parse(File(Dict("\"<f8\"", "False", "( 1 ,2, )"), 16))->shape, ElementsAre(1, 2));
 }
 
 TEST(Npy, EncodesAlignedHeadersThatItReadsBack) {

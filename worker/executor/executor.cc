@@ -255,7 +255,7 @@ class ExecutorImpl : public Executor {
     if (sink != nullptr) STARLING_RETURN_IF_ERROR(sums_->Begin(unit.ranges));
     if (sink != nullptr) times_.Begin(SpanRing::NowMicros());
     threads_.Run([this](int lane) { RunLane(*lanes_[lane]); });
-    if (const absl::Status status = parameters().EndUnit(); !status.ok()) Fail(status);
+    Fail(parameters().EndUnit());
     if (sink != nullptr) times_.End(SpanRing::NowMicros());
     // A failed memory query is ignored unless the device is lost.
     if (const absl::Status status = peak_.Sample(); absl::IsUnavailable(status)) Fail(status);
@@ -283,8 +283,9 @@ class ExecutorImpl : public Executor {
     return run_.stop || (run_.unit->cancelled != nullptr && *run_.unit->cancelled);
   }
 
-  // Keeps the first failure.
+  // Keeps the first failure. OK is none.
   void Fail(const absl::Status& status) {
+    if (status.ok()) return;
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = status;
     run_.stop = true;
@@ -292,15 +293,11 @@ class ExecutorImpl : public Executor {
 
   void RunLane(Lane& lane) {
     if (run_.sink != nullptr) lane.times->Begin(SpanRing::NowMicros());
-    if (const absl::Status status = RunMicroBatches(lane); !status.ok()) Fail(status);
+    Fail(RunMicroBatches(lane));
     // Pending work reads and writes the sink's memory and parameters.
-    if (const absl::Status status = Idle(lane); !status.ok()) Fail(status);
-    if (lane.out != nullptr) {
-      if (const absl::Status status = lane.out->Drain(); !status.ok()) Fail(status);
-    }
-    if (lane.inputs != nullptr) {
-      if (const absl::Status status = lane.inputs->EndUnit(); !status.ok()) Fail(status);
-    }
+    Fail(Idle(lane));
+    if (lane.out != nullptr) Fail(lane.out->Drain());
+    if (lane.inputs != nullptr) Fail(lane.inputs->EndUnit());
     if (lane.computing) lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward);
     lane.times->End();
   }

@@ -38,13 +38,6 @@ inline std::string ConvNorm(GraphBuilder& net, const std::string& conv_name,
   return net.Add("batchnorm", norm_name, {x});
 }
 
-// The requested number of outputs, or else what the labels need.
-inline int64_t OutputsOr(int64_t classes, const ModelInput& input) {
-  if (classes > 0) return classes;
-  if (input.label_type == INT32) return input.classes;
-  return input.label_shape.empty() ? 1 : input.label_shape.back();
-}
-
 }  // namespace starling::builders
 
 #endif  // STARLING_COMMON_GRAPH_BUILDERS_CONV_NET_H_

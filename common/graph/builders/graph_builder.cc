@@ -25,13 +25,6 @@ Attribute ToProto(const LayerAttribute& attribute) {
   return out;
 }
 
-Initializer Init(Initializer::Kind kind, double value) {
-  Initializer init;
-  init.set_kind(kind);
-  init.set_value(value);
-  return init;
-}
-
 // The labels' shape for the loss: fp32 losses take a vector even where a label is a scalar.
 Dims LabelShape(const ModelInput& input) {
   if (input.label_type == FLOAT32 && input.label_shape.empty()) return {1};
@@ -57,9 +50,9 @@ std::string LossName(const std::string& op) {
 
 }  // namespace
 
-Initializer Constant(double value) { return Init(Initializer::CONSTANT, value); }
+Initializer Constant(double value) { return MakeInitializer(Initializer::CONSTANT, value); }
 Initializer Normal(double standard_deviation) {
-  return Init(Initializer::NORMAL, standard_deviation);
+  return MakeInitializer(Initializer::NORMAL, standard_deviation);
 }
 
 GraphBuilder::GraphBuilder(std::string name, const ModelInput& input) : input_(input) {

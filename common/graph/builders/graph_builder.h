@@ -29,6 +29,13 @@ struct Parameters {
 Initializer Constant(double value);
 Initializer Normal(double standard_deviation);
 
+// The requested number of outputs (0: none is), or else what the labels need.
+inline int64_t OutputsOr(int64_t classes, const ModelInput& input) {
+  if (classes > 0) return classes;
+  if (input.label_type == INT32) return input.classes;
+  return input.label_shape.empty() ? 1 : input.label_shape.back();
+}
+
 // Not thread-safe. After an error all calls are no-ops, and Finish returns the error.
 class GraphBuilder {
  public:

@@ -14,12 +14,6 @@ namespace {
 
 using builders::GraphBuilder;
 
-// The number of outputs of the last layer, from the labels.
-int64_t OutputsFor(const ModelInput& input) {
-  if (input.label_type == INT32) return input.classes;
-  return input.label_shape.empty() ? 1 : input.label_shape.back();
-}
-
 absl::StatusOr<Graph> BuildNamedLayers(const std::string& name, const ModelInput& input,
                                        absl::Span<const LayerDescription> layers,
                                        const std::string& loss) {
@@ -29,7 +23,7 @@ absl::StatusOr<Graph> BuildNamedLayers(const std::string& name, const ModelInput
     const LayerDescription& layer = layers[i];
     builders::Attributes attributes = layer.attributes;
     if (layer.op == "linear" && i + 1 == layers.size()) {
-      attributes.emplace("out_features", OutputsFor(input));
+      attributes.emplace("out_features", builders::OutputsOr(0, input));
     }
     builder.SetPlace(layer.line);
     last = builder.Add(layer.op, layer.name.empty() ? absl::StrCat(layer.op, i) : layer.name,
