@@ -15,7 +15,7 @@ void Partition::MustRepeat(const Record& record, uint64_t digest, PartitionState
   STARLING_CHECK(fits.ok(), std::string(fits.message()).c_str());
 }
 
-void Partition::Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions) {
+void Partition::Order(Record record, BufferId payload, Waiters waiters) {
   record.lsn = Lsn(ordered_.lsn().value + 1);
   record.view = view_;
   EncodeRecord(record, &encoded_);
@@ -27,9 +27,9 @@ void Partition::Order(Record record, BufferId payload, Waiters waiters, Partitio
   if (backup_.value == 0) {
     log_.CommitUpTo(log_.ordered());
   } else {
-    actions.push_back(Replicate{entry.record, payload});
+    Do(Replicate{entry.record, payload});
   }
-  Advance(actions);
+  Advance();
 }
 
 // What can be decided now that this record is ordered.
@@ -43,10 +43,10 @@ void Partition::NoteOrdered(const Record& record) {
   recheck_cut_ = recheck_cut_ || ordered_.Complete(epoch);
 }
 
-void Partition::Advance(PartitionActions& actions) {
+void Partition::Advance() {
   while (true) {
     if (std::optional<PartitionLog::Entry> entry = log_.TakeDone()) {
-      TakeEffect(*std::move(entry), actions);
+      TakeEffect(*std::move(entry));
       continue;
     }
     PartitionLog::Entry* entry = log_.HandOut();
@@ -56,68 +56,67 @@ void Partition::Advance(PartitionActions& actions) {
       continue;
     }
     const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
-    actions.push_back(ApplyNow{entry->record, entry->payload, version});
+    Do(ApplyNow{entry->record, entry->payload, version});
   }
 }
 
-void Partition::TakeEffect(PartitionLog::Entry entry, PartitionActions& actions) {
+void Partition::TakeEffect(PartitionLog::Entry entry) {
   const std::optional<uint32_t> copy_before = applied_.copy();
   MustRepeat(entry.record, entry.digest, applied_);
   if (effect_observer_) effect_observer_(entry.record);
   switch (entry.record.kind) {
-    case RecordKind::kApply: FinishApply(entry, actions); break;
-    case RecordKind::kClose: FinishClose(entry, actions); break;
-    case RecordKind::kDecision: FinishDecision(actions); break;
+    case RecordKind::kApply: FinishApply(entry); break;
+    case RecordKind::kClose: FinishClose(entry); break;
+    case RecordKind::kDecision: FinishDecision(); break;
     case RecordKind::kRoster: recheck_closes_ = recheck_pulls_ = true; break;
-    case RecordKind::kPolicy: FinishPolicy(actions); break;
-    case RecordKind::kCut: FinishCut(copy_before, actions); break;
+    case RecordKind::kPolicy: FinishPolicy(); break;
+    case RecordKind::kCut: FinishCut(copy_before); break;
   }
   if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
 }
 
-void Partition::OnBackupHas(Lsn lsn, PartitionActions& actions) {
-  log_.CommitUpTo(lsn);
-  Advance(actions);
+void Partition::On(const BackupHas& backup) {
+  log_.CommitUpTo(backup.lsn);
+  Advance();
 }
 
 // Nothing of it is applied, and nothing behind it takes effect: what waits for that is refused.
-void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite,
-                          PartitionActions& actions) {
+void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite) {
   if (fault_.empty()) {
     fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));
-    actions.push_back(ReportFault{fault_, Origin()});
+    Do(ReportFault{fault_, Origin()});
   }
   log_stopped_ = true;
   const auto refuse = [&](const auto& waiters) {
     for (const Waiter& waiter : waiters)
-      Refuse(waiter, Answer::kNonFinite, fault_, actions, waiter.request.clock);
+      Refuse(waiter, Answer::kNonFinite, fault_, waiter.request.clock);
   };
   for (PartitionLog::Entry& behind : log_.pending()) {
     if (behind.record.lsn >= entry.record.lsn) refuse(std::exchange(behind.waiters, {}));
   }
   for (const auto& [replica, queue] : std::exchange(closes_, {})) refuse(queue);
   for (const auto& [partition, waiter] : std::exchange(reporters_, {})) refuse(Waiters{waiter});
-  RefuseHeld(Answer::kNonFinite, fault_, actions);
-  actions.push_back(Release{entry.payload});
+  RefuseHeld(Answer::kNonFinite, fault_);
+  Do(Release{entry.payload});
 }
 
-void Partition::OnApplied(const Applied& applied, PartitionActions& actions) {
+void Partition::On(const Applied& applied) {
   PartitionLog::Entry* entry = log_.Find(applied.lsn);
   if (entry == nullptr || entry->done || entry->record.kind != RecordKind::kApply) return;
-  if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite, actions);
-  if (log_.MarkDone(applied.lsn)) Advance(actions);
+  if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite);
+  if (log_.MarkDone(applied.lsn)) Advance();
 }
 
-void Partition::FinishApply(PartitionLog::Entry& entry, PartitionActions& actions) {
+void Partition::FinishApply(PartitionLog::Entry& entry) {
   const Record& record = entry.record;
   if (in_flight_.contains(entry.payload)) entry.waiters = TakeInFlight(entry.payload).waiters;
   if (DefenceMasked(Defence::kBatchKey))
     counted_from_[InFlightKey(record.slice, record.work)] = record.origin.replica;
   for (const Waiter& waiter : entry.waiters)
-    Ack(waiter, Answer::kCounted, record.lsn, waiter.request.clock, actions);
-  actions.push_back(Release{entry.payload});
+    Ack(waiter, Answer::kCounted, record.lsn, waiter.request.clock);
+  Do(Release{entry.payload});
   recheck_policy_ = true;
-  if (applied_.bsp()) TryPullsOf(record.slice, actions);
+  if (applied_.bsp()) TryPullsOf(record.slice);
 }
 
 }  // namespace starling

@@ -8,9 +8,9 @@
 
 namespace starling {
 
-void Partition::OnClose(const FrameReceived& frame, PartitionActions& actions) {
+void Partition::OnClose(const FrameReceived& frame) {
   const FrameHeader& header = frame.header;
-  if (log_stopped_) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
+  if (log_stopped_) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_});
   std::deque<Waiter>& queue = closes_[header.origin.replica];
   recheck_closes_ = true;
   for (Waiter& waiter : queue) {
@@ -21,14 +21,13 @@ void Partition::OnClose(const FrameReceived& frame, PartitionActions& actions) {
   if (queue.size() >= limits::kWaitingClosesPerReplicaMax) {
     return Refuse(frame,
                   {Verdict::kRefuse, Answer::kOverBudget,
-                   absl::StrCat(queue.size(), " closes of this replica wait already: try again")},
-                  actions);
+                   absl::StrCat(queue.size(), " closes of this replica wait already: try again")});
   }
   queue.push_back({frame.connection, header});
 }
 
 // While a policy is ordered that has not taken effect, closes of the one before wait for it.
-void Partition::TryCloses(PartitionActions& actions) {
+void Partition::TryCloses() {
   if (ordered_.policy().number != applied_.policy().number) return;
   for (auto& [id, queue] : closes_) {
     for (bool progress = true; progress;) {
@@ -43,7 +42,7 @@ void Partition::TryCloses(PartitionActions& actions) {
         }
         const Waiter ready = std::move(*it);
         queue.erase(it);
-        OrderClose(id, ready, actions);
+        OrderClose(id, ready);
         progress = true;
         break;
       }
@@ -78,7 +77,7 @@ Clock Partition::SkipClockMax(const ClockTable::Replica& replica) const {
          static_cast<Clock>(limits::kWaitingClosesPerReplicaMax);
 }
 
-void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions& actions) {
+void Partition::OrderClose(ReplicaId id, const Waiter& waiter) {
   const FrameHeader& request = waiter.request;
   const ClockTable::Replica& replica = *ordered_.clocks().Find(id);
   Clock clock = request.clock + 1;
@@ -92,24 +91,24 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter, PartitionActions&
       return Refuse(waiter, Answer::kBadFrame,
                     absl::StrCat("skip to clock ", clock, "; the replica is at ", replica.clock,
                                  " here, and no partition can have it beyond ", most),
-                    actions, replica.clock);
+                    replica.clock);
     }
     changes = clock > replica.clock;
   } else if (request.flags & frame_flags::kPark) {
     clock = replica.clock;
     changes = replica.active;
   }
-  if (!changes) return AnswerKnownClose(id, waiter, actions);
+  if (!changes) return AnswerKnownClose(id, waiter);
   Record record;
   record.kind = RecordKind::kClose;
   record.origin = request.origin;
   record.clock = clock;
   record.flags = request.flags;
-  Order(std::move(record), BufferId(), {waiter}, actions);
+  Order(std::move(record), BufferId(), {waiter});
 }
 
 // It changes nothing that is ordered already; but what is not committed yet must not be acked.
-void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter, PartitionActions& actions) {
+void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter) {
   PartitionLog::Entry* newest = nullptr;
   for (PartitionLog::Entry& entry : log_.pending()) {
     if (entry.record.kind == RecordKind::kClose && entry.record.origin.replica == id)
@@ -117,19 +116,19 @@ void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter, PartitionAc
   }
   if (newest == nullptr) {
     const Clock clock = ordered_.clocks().Find(id)->clock;
-    return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock, actions);
+    return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock);
   }
   if (AddWaiter(newest->waiters, waiter, limits::kJoinedRetriesMax)) return;
   Refuse(waiter, Answer::kOverBudget,
          absl::StrCat(newest->waiters.size(), " closes wait for this one already: try again"),
-         actions, waiter.request.clock);
+         waiter.request.clock);
 }
 
-void Partition::FinishClose(const PartitionLog::Entry& entry, PartitionActions& actions) {
+void Partition::FinishClose(const PartitionLog::Entry& entry) {
   recheck_pulls_ = true;
   recheck_closes_ = true;
   for (const Waiter& waiter : entry.waiters)
-    Ack(waiter, Answer::kCounted, entry.record.lsn, entry.record.clock, actions);
+    Ack(waiter, Answer::kCounted, entry.record.lsn, entry.record.clock);
 }
 
 }  // namespace starling

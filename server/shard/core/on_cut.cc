@@ -7,7 +7,7 @@
 
 namespace starling {
 
-void Partition::TryCut(PartitionActions& actions) {
+void Partition::TryCut() {
   const uint32_t epoch = ordered_.cut_epochs();
   if (epoch >= config_.Epochs() || epoch > open_epoch_ || !IsPrimary()) return;
   if (!ordered_.Complete(epoch)) return;
@@ -18,16 +18,16 @@ void Partition::TryCut(PartitionActions& actions) {
   record.kind = RecordKind::kCut;
   record.work.purpose = WorkPurpose::kTrain;
   record.work.epoch = epoch;
-  Order(std::move(record), BufferId(), {}, actions);
+  Order(std::move(record), BufferId(), {});
 }
 
-void Partition::FinishCut(std::optional<uint32_t> copy_before, PartitionActions& actions) {
+void Partition::FinishCut(std::optional<uint32_t> copy_before) {
   if (const std::optional<uint32_t> copy = applied_.copy(); copy != copy_before) {
-    if (copy_before.has_value()) actions.push_back(DropCopy{*copy_before});
+    if (copy_before.has_value()) Do(DropCopy{*copy_before});
     if (DefenceMasked(Defence::kCutBeforeNext)) {
       late_copy_ = copy;  // when it is asked for
     } else {
-      actions.push_back(CopyForCut{*copy});
+      Do(CopyForCut{*copy});
     }
   }
   ++counters_.cuts;

@@ -18,18 +18,18 @@ constexpr char kNotFp16[] = "a skipped step; the job's precision is not fp16";
 
 // ---- The partition that waits -----------------------------------------------------------------
 
-void Partition::Hold(Record record, BufferId sum, Waiters waiters, PartitionActions& actions) {
+void Partition::Hold(Record record, BufferId sum, Waiters waiters) {
   ++counters_.held_sums;
   std::optional<double> norm2;
   if (FindSlice(record.slice)->info.clipped) {
-    actions.push_back(Measure{record.slice, sum});
+    Do(Measure{record.slice, sum});
   } else {
     norm2 = 0;
   }
   held_.Add({std::move(record), sum, std::move(waiters), norm2});
 }
 
-void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) {
+void Partition::On(const Measured& measured) {
   HeldStep::Sum* sum = held_.FindPayload(measured.payload);
   if (sum == nullptr) return;
   if (measured.first_non_finite < 0 || DefenceMasked(Defence::kFiniteCheck)) {
@@ -38,15 +38,14 @@ void Partition::OnMeasured(const Measured& measured, PartitionActions& actions) 
   }
   if (!fault_.empty()) return;
   fault_ = OverflowText(sum->record.slice, measured.first_non_finite, held_.step());
-  actions.push_back(ReportFault{fault_, Origin()});
-  RefuseHeld(Answer::kNonFinite, fault_, actions);
+  Do(ReportFault{fault_, Origin()});
+  RefuseHeld(Answer::kNonFinite, fault_);
 }
 
-void Partition::RefuseHeld(Answer answer, const std::string& text, PartitionActions& actions) {
+void Partition::RefuseHeld(Answer answer, const std::string& text) {
   for (auto& [slice, held] : held_.Take()) {
-    for (const Waiter& waiter : held.waiters)
-      Refuse(waiter, answer, text, actions, waiter.request.clock);
-    actions.push_back(Release{held.payload});
+    for (const Waiter& waiter : held.waiters) Refuse(waiter, answer, text, waiter.request.clock);
+    Do(Release{held.payload});
   }
 }
 
@@ -57,17 +56,17 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
 }
 
 // Whatever is lost on the way there or back is made up for by the next repetition.
-void Partition::TryReport(absl::Time now, PartitionActions& actions) {
+void Partition::TryReport() {
   if (!fault_.empty() || held_.empty()) return;
   const std::optional<StepReport> whole = held_.Whole(decided_slices_);
   if (!whole.has_value()) return;
   if (held_.reported()) {
-    if (now < held_.next_report()) return;
-    if (held_.unanswered() >= kUnansweredReportsMax) return StopWaiting(actions);
-    if (DefenceMasked(Defence::kReportRepeat)) return held_.Reported(now + kReportPeriod);
+    if (now_ < held_.next_report()) return;
+    if (held_.unanswered() >= kUnansweredReportsMax) return StopWaiting();
+    if (DefenceMasked(Defence::kReportRepeat)) return held_.Reported(now_ + kReportPeriod);
     ++counters_.repeated_reports;
   }
-  held_.Reported(now + kReportPeriod);
+  held_.Reported(now_ + kReportPeriod);
   FrameHeader header;
   header.type = FrameType::kDecision;
   header.key.run = config_.run;
@@ -80,19 +79,19 @@ void Partition::TryReport(absl::Time now, PartitionActions& actions) {
     header.flags = frame_flags::kSkipped;
     header.origin = *whole->overflowed;
   }
-  actions.push_back(ReportNorm{header});
+  Do(ReportNorm{header});
 }
 
-void Partition::StopWaiting(PartitionActions& actions) {
+void Partition::StopWaiting() {
   fault_ = absl::StrCat("partition ", config_.partition.value, " waited ",
                         absl::FormatDuration(kDecisionDeadline), " for the decision about step ",
                         held_.step(), " by partition ", kDecidingPartition.value, " (view ",
                         decider_view_.value,
                         "): ", held_.last_error().empty() ? "no answer" : held_.last_error());
-  actions.push_back(ReportFault{fault_, Origin()});
+  Do(ReportFault{fault_, Origin()});
 }
 
-void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& actions) {
+void Partition::On(const DecisionReceived& decision) {
   const FrameHeader& h = decision.header;
   const bool ours = h.key.run == config_.run && h.reporter == config_.partition;
   if (!ours || !held_.reported() ||
@@ -111,24 +110,24 @@ void Partition::OnDecision(const DecisionReceived& decision, PartitionActions& a
   LossScale::State loss_scale;
   if (held_.Find(kLossScaleSlice) != nullptr &&
       !NextLossScale(kLossScaleSlice, skipped, ordered_.loss_scale().log2, held_.step(), h.origin,
-                     &loss_scale, actions)) {
-    return RefuseHeld(Answer::kNonFinite, fault_, actions);
+                     &loss_scale)) {
+    return RefuseHeld(Answer::kNonFinite, fault_);
   }
   for (auto& [slice, sum] : held_.Take()) {
     if (!DefenceMasked(Defence::kSkipTogether)) sum.record.skipped = skipped;
     if (sum.record.skipped) sum.record.origin = h.origin;
     if (slice == kLossScaleSlice) sum.record.loss_scale = loss_scale;
     sum.record.scalars.scale *= static_cast<float>(h.scalar);
-    Order(std::move(sum.record), sum.payload, std::move(sum.waiters), actions);
+    Order(std::move(sum.record), sum.payload, std::move(sum.waiters));
   }
 }
 
 // ---- The partition that decides ---------------------------------------------------------------
 
-void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) {
+void Partition::OnReport(const FrameReceived& frame) {
   const FrameHeader& h = frame.header;
   const auto refuse = [&](Answer answer, std::string text) {
-    Refuse(frame, {Verdict::kRefuse, answer, std::move(text)}, actions);
+    Refuse(frame, {Verdict::kRefuse, answer, std::move(text)});
   };
   if (view_.value == 0 || !decider_.has_value() || h.partition != config_.partition) {
     return refuse(Answer::kNotHosted, absl::StrCat("partition ", h.partition.value,
@@ -151,17 +150,17 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
     case StepDecider::Outcome::kRepeated:
       ++counters_.duplicate_reports;
       reporters_.insert_or_assign(h.reporter, waiter);
-      return AnswerReport(waiter, Answer::kNone, {h.clock, 0}, actions);
+      return AnswerReport(waiter, Answer::kNone, {h.clock, 0});
     case StepDecider::Outcome::kComplete:
       reporters_.insert_or_assign(h.reporter, waiter);
-      return OrderDecision(actions);
+      return OrderDecision();
     case StepDecider::Outcome::kDecided:
       ++counters_.duplicate_reports;
       if (!applied_.decided().has_value() || applied_.decided()->step != h.clock) {
         reporters_.insert_or_assign(h.reporter, waiter);  // it has not taken effect yet
         return;
       }
-      return AnswerReport(waiter, Answer::kCounted, *applied_.decided(), actions);
+      return AnswerReport(waiter, Answer::kCounted, *applied_.decided());
     case StepDecider::Outcome::kOtherStep:
       return refuse(Answer::kStaleClock, absl::StrCat("step ", h.clock, "; step ", decider_->step(),
                                                       " is decided next"));
@@ -178,7 +177,7 @@ void Partition::OnReport(const FrameReceived& frame, PartitionActions& actions) 
   }
 }
 
-void Partition::OrderDecision(PartitionActions& actions) {
+void Partition::OrderDecision() {
   const Clock step = decider_->step();
   const uint64_t steps = config_.FullSteps();
   const uint64_t micro = config_.micro_batches;
@@ -198,21 +197,20 @@ void Partition::OrderDecision(PartitionActions& actions) {
     record.scalars.scale =
         ClipScale(config_.clip_norm, whole.norm2, static_cast<double>(config_.batch) / samples);
   }
-  Order(std::move(record), BufferId(), {}, actions);
+  Order(std::move(record), BufferId(), {});
 }
 
-void Partition::FinishDecision(PartitionActions& actions) {
+void Partition::FinishDecision() {
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
-    AnswerReport(waiter, Answer::kCounted, *applied_.decided(), actions);
+    AnswerReport(waiter, Answer::kCounted, *applied_.decided());
 }
 
-void Partition::AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
-                             PartitionActions& actions) {
+void Partition::AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kDecision, answer), ""};
   send.header.scalar = decision.scale;
   send.header.flags = decision.skipped.has_value() ? frame_flags::kSkipped : 0;
   send.header.origin = decision.skipped.value_or(Origin());
-  actions.push_back(std::move(send));
+  Do(std::move(send));
 }
 
 }  // namespace starling

@@ -16,22 +16,23 @@ std::string ProcessText(const Origin& origin) {
 
 }  // namespace
 
-void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline,
-                        PartitionActions& actions) {
-  if (frame.header.type == FrameType::kDecision) return OnReport(frame, actions);
+void Partition::On(const FrameReceived& frame) { OnFrame(frame, now_ + kParkedFrameDeadline); }
+
+void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline) {
+  if (frame.header.type == FrameType::kDecision) return OnReport(frame);
   Verdict verdict = CheckForm(frame.header);
   if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
-  if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict, actions);
-  if (verdict.kind == Verdict::kPark) return Park(frame, deadline, actions);
+  if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict);
+  if (verdict.kind == Verdict::kPark) return Park(frame, deadline);
   if (!IsReaderPull(frame.header) && IsOvertaken(frame)) {
-    if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+    if (frame.payload.value != 0) Do(Release{frame.payload});
     return;
   }
-  if (IsOfEarlierPolicy(frame.header)) return OnEarlierPolicy(frame, actions);
+  if (IsOfEarlierPolicy(frame.header)) return OnEarlierPolicy(frame);
   switch (frame.header.type) {
-    case FrameType::kPush: return OnPush(frame, deadline, actions);
-    case FrameType::kClose: return OnClose(frame, actions);
-    default: return OnPull(frame, actions);
+    case FrameType::kPush: return OnPush(frame, deadline);
+    case FrameType::kClose: return OnClose(frame);
+    default: return OnPull(frame);
   }
 }
 
@@ -168,21 +169,17 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
                        ": register again")};
 }
 
-void Partition::Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+void Partition::Park(const FrameReceived& frame, absl::Time deadline) {
   if (!frame.may_wait) {
-    return Refuse(frame,
-                  {Verdict::kRefuse, Answer::kOverBudget,
-                   "the shard has no room for more frames that wait for orders: try again"},
-                  actions);
+    return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
+                          "the shard has no room for more frames that wait for orders: try again"});
   }
   ParkedUse& use = parked_use_[frame.connection];
   if (use.frames + 1 > limits::kParkedFramesPerConnectionMax ||
       use.bytes + frame.header.payload_bytes > limits::kParkedBytesPerConnectionMax) {
-    return Refuse(
-        frame,
-        {Verdict::kRefuse, Answer::kOverBudget,
-         absl::StrCat(use.frames, " frames with ", use.bytes, " bytes wait already: try again")},
-        actions);
+    return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
+                          absl::StrCat(use.frames, " frames with ", use.bytes,
+                                       " bytes wait already: try again")});
   }
   ++use.frames;
   use.bytes += frame.header.payload_bytes;
@@ -196,17 +193,17 @@ uint64_t Partition::parked_bytes() const {
   return bytes;
 }
 
-void Partition::Unpark(PartitionActions& actions) {
+void Partition::Unpark() {
   std::deque<Parked> waiting = std::exchange(parked_, {});
   parked_use_.clear();
   unparking_ = true;
-  for (const Parked& parked : waiting) OnFrame(parked.frame, parked.deadline, actions);
+  for (const Parked& parked : waiting) OnFrame(parked.frame, parked.deadline);
   unparking_ = false;
 }
 
-void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
+void Partition::ExpireParked() {
   const auto expired = [&](const Parked& parked) {
-    if (parked.deadline > now) return false;
+    if (parked.deadline > now_) return false;
     ParkedUse& use = parked_use_[parked.frame.connection];
     --use.frames;
     use.bytes -= parked.frame.header.payload_bytes;
@@ -221,8 +218,7 @@ void Partition::ExpireParked(absl::Time now, PartitionActions& actions) {
                 policies_.empty() ? ""
                                   : absl::StrCat(", and policy ", policies_.front().number.value,
                                                  " begins at step ", policies_.front().step),
-                ": try again")},
-           actions);
+                ": try again")});
     return true;
   };
   std::erase_if(parked_, expired);
@@ -246,7 +242,8 @@ void Partition::Forget(Waiters& waiters, ConnectionId connection) {
 
 // Contributions that are on their way through the log go on; nobody is told. What only waits is
 // dropped: the peer sends it again on its next stream.
-void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& actions) {
+void Partition::On(const ConnectionDown& down) {
+  const ConnectionId connection = down.connection;
   for (auto& [payload, in_flight] : in_flight_) Forget(in_flight.waiters, connection);
   for (auto& [id, slice] : slices_) Forget(slice.unsealed, connection);
   for (PartitionLog::Entry& entry : log_.pending()) Forget(entry.waiters, connection);
@@ -258,7 +255,7 @@ void Partition::OnConnectionDown(ConnectionId connection, PartitionActions& acti
   ErasePulls([&](const WaitingPull& pull) { return pull.connection == connection; });
   std::erase_if(parked_, [&](const Parked& parked) {
     if (parked.frame.connection != connection) return false;
-    if (parked.frame.payload.value != 0) actions.push_back(Release{parked.frame.payload});
+    if (parked.frame.payload.value != 0) Do(Release{parked.frame.payload});
     return true;
   });
   parked_use_.erase(connection);

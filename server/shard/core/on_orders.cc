@@ -8,47 +8,47 @@
 
 namespace starling {
 
-void Partition::OnOrders(const OrdersReceived& orders, PartitionActions& actions) {
+void Partition::On(const OrdersReceived& orders) {
   if (orders.generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   generation_ = std::max(generation_, orders.generation);
-  if (orders.view > view_) TakeView(orders, actions);
+  if (orders.view > view_) TakeView(orders);
   if (primary_ != config_.self) return;  // somebody else decides
-  if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster, actions);
-  TakePolicies(orders, actions);
+  if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster);
+  TakePolicies(orders);
   TakeEpoch(orders);
 }
 
-void Partition::TakeView(const OrdersReceived& orders, PartitionActions& actions) {
+void Partition::TakeView(const OrdersReceived& orders) {
   view_ = orders.view;
   primary_ = orders.primary;
   backup_ = orders.backup;
   if (primary_ != config_.self) {
-    StepDown(absl::StrCat("view ", view_.value, " is on shard ", primary_.value), actions);
+    StepDown(absl::StrCat("view ", view_.value, " is on shard ", primary_.value));
   } else if (backup_.value ==
              0) {  // the coordinator has made it durable that this copy stands alone
     log_.CommitUpTo(log_.ordered());
-    Advance(actions);
+    Advance();
   }
   recheck_parked_ = true;
 }
 
 // Another shard is the primary now. What was not committed never happened, and the peers send it
 // there; what was, takes effect here as there.
-void Partition::StepDown(const std::string& text, PartitionActions& actions) {
-  RefuseWaiting(Answer::kStaleView, text, /*all=*/true, actions);
+void Partition::StepDown(const std::string& text) {
+  RefuseWaiting(Answer::kStaleView, text, /*all=*/true);
   const auto refuse = [&](const Waiters& waiters, BufferId payload) {
     for (const Waiter& waiter : waiters)
-      Refuse(waiter, Answer::kStaleView, text, actions, waiter.request.clock);
-    if (payload.value != 0) actions.push_back(Release{payload});
+      Refuse(waiter, Answer::kStaleView, text, waiter.request.clock);
+    if (payload.value != 0) Do(Release{payload});
   };
   for (PartitionLog::Entry& entry : log_.DropUncommitted()) {
     if (in_flight_.contains(entry.payload)) entry.waiters = TakeInFlight(entry.payload).waiters;
     refuse(entry.waiters, entry.payload);
   }
-  RefuseHeld(Answer::kStaleView, text, actions);
+  RefuseHeld(Answer::kStaleView, text);
   for (auto& [id, slice] : slices_) {
     refuse(std::exchange(slice.unsealed, {}), BufferId());
-    for (const BufferId part : slice.tree.Clear()) actions.push_back(Release{part});
+    for (const BufferId part : slice.tree.Clear()) Do(Release{part});
     slice.overflowed.reset();
   }
   for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
@@ -59,18 +59,18 @@ void Partition::StepDown(const std::string& text, PartitionActions& actions) {
   if (decider_.has_value()) decider_->BeginAt(ordered_.next_decision());
 }
 
-void Partition::TakeRoster(const RosterList& roster, PartitionActions& actions) {
+void Partition::TakeRoster(const RosterList& roster) {
   Record record;
   record.kind = RecordKind::kRoster;
   record.roster = roster;
-  Order(std::move(record), BufferId(), {}, actions);
+  Order(std::move(record), BufferId(), {});
   absl::erase_if(streams_, [this](const auto& stream) {
     return ordered_.clocks().Find(stream.first) == nullptr;
   });
   if (!DefenceMasked(Defence::kIncarnationFence)) {
     RefuseWaiting(Answer::kStaleIncarnation,
                   absl::StrCat("not in roster ", roster.number.value, ": register again"),
-                  /*all=*/false, actions);
+                  /*all=*/false);
   }
   recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
 }
@@ -88,12 +88,11 @@ void Partition::TakeEpoch(const OrdersReceived& orders) {
   recheck_pulls_ = true;
 }
 
-void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all,
-                              PartitionActions& actions) {
+void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all) {
   const auto refused = [&](const Waiter& waiter) {
     if (!all && (IsReaderPull(waiter.request) || ordered_.clocks().IsMember(waiter.request.origin)))
       return false;
-    Refuse(waiter, answer, text, actions, waiter.request.clock);
+    Refuse(waiter, answer, text, waiter.request.clock);
     return true;
   };
   for (auto& [replica, queue] : closes_) std::erase_if(queue, refused);

@@ -9,8 +9,7 @@ namespace starling {
 // The scale behind the outcome of a record of `slice` that is ordered next. False: the scale is at
 // its least and the gradient overflowed all the same, so the partition stops instead.
 bool Partition::NextLossScale(SliceId slice, bool skipped, int log2, int64_t step,
-                              const Origin& origin, LossScale::State* next,
-                              PartitionActions& actions) {
+                              const Origin& origin, LossScale::State* next) {
   if (!config_.KeepsLossScale() || slice != kLossScaleSlice) return true;
   LossScale scale;
   scale.Restore(ordered_.loss_scale());
@@ -19,7 +18,7 @@ bool Partition::NextLossScale(SliceId slice, bool skipped, int log2, int64_t ste
   *next = scale.state();
   if (goes_on) return true;
   fault_ = LossScale::Stopped(static_cast<uint64_t>(step), origin.worker);
-  actions.push_back(ReportFault{fault_, origin});
+  Do(ReportFault{fault_, origin});
   return false;
 }
 

@@ -12,14 +12,14 @@
 
 namespace starling {
 
-void Partition::TakePolicies(const OrdersReceived& orders, PartitionActions& actions) {
+void Partition::TakePolicies(const OrdersReceived& orders) {
   in_force_ = std::max(in_force_, orders.policy.number);
-  TakePolicy(orders.policy, actions);
-  if (orders.next_policy.has_value()) TakePolicy(*orders.next_policy, actions);
+  TakePolicy(orders.policy);
+  if (orders.next_policy.has_value()) TakePolicy(*orders.next_policy);
   recheck_policy_ = true;
 }
 
-void Partition::TakePolicy(const PolicyAt& policy, PartitionActions& actions) {
+void Partition::TakePolicy(const PolicyAt& policy) {
   const PolicyAt& newest = policies_.empty() ? applied_.policy() : policies_.back();
   if (policy.number <= newest.number || !fault_.empty()) return;
   // The coordinator has seen what was begun here; no member begins anything beyond.
@@ -28,7 +28,7 @@ void Partition::TakePolicy(const PolicyAt& policy, PartitionActions& actions) {
       !DefenceMasked(Defence::kPolicyHold)) {
     fault_ = absl::StrCat("policy ", policy.number.value, " was ordered to take effect at step ",
                           policy.step, "; expected ", least, " to ", config_.steps);
-    actions.push_back(ReportFault{fault_, Origin()});
+    Do(ReportFault{fault_, Origin()});
     return;
   }
   policies_.push_back(policy);
@@ -39,7 +39,7 @@ bool Partition::IsDrained(uint64_t step) const {
   return in_flight_.empty() && applied_.CoveredSteps() >= step;
 }
 
-void Partition::TryPolicy(PartitionActions& actions) {
+void Partition::TryPolicy() {
   if (policies_.empty() || !IsPrimary() || !IsDrained(policies_.front().step)) return;
   const PolicyAt& next = policies_.front();
   if (drained_for_ != next.number) ++counters_.drains;
@@ -48,15 +48,15 @@ void Partition::TryPolicy(PartitionActions& actions) {
   Record record;
   record.kind = RecordKind::kPolicy;
   record.policy = next;
-  Order(std::move(record), BufferId(), {}, actions);
+  Order(std::move(record), BufferId(), {});
 }
 
-void Partition::FinishPolicy(PartitionActions& actions) {
+void Partition::FinishPolicy() {
   const PolicyAt& policy = applied_.policy();
   while (!policies_.empty() && policies_.front().number <= policy.number) policies_.pop_front();
-  actions.push_back(SwitchPolicy{policy.number, applied_.bsp(), policy.step});
+  Do(SwitchPolicy{policy.number, applied_.bsp(), policy.step});
   for (const auto& [replica, queue] : closes_) {
-    for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter, actions);
+    for (const Waiter& waiter : queue) AnswerEarlierPolicy(waiter);
   }
   closes_.clear();
   ErasePulls([](const WaitingPull& pull) { return IsTrainingRequest(pull.request); });
@@ -77,27 +77,25 @@ bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {
 
 // A close: what it names is applied, or it only moves the replica's clock, which stands anew. A
 // pull gets no answer: the worker drops it when it hears of the policy.
-void Partition::AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions) {
+void Partition::AnswerEarlierPolicy(const Waiter& waiter) {
   const FrameHeader& request = waiter.request;
   ++counters_.earlier_policy;
   if (request.type == FrameType::kPull) return;
   Clock clock = request.clock;
   if ((request.flags & frame_flags::kEnter) && applied_.was_bsp())
     clock = static_cast<Clock>(applied_.policy().step);
-  Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock, actions);
+  Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock);
 }
 
-void Partition::OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions) {
+void Partition::OnEarlierPolicy(const FrameReceived& frame) {
   const FrameHeader& header = frame.header;
   if (header.type == FrameType::kPush && !Covers(*FindSlice(header.key.slice), header)) {
-    return Refuse(
-        frame,
-        {Verdict::kRefuse, Answer::kStaleClock,
-         absl::StrCat("policy ", header.policy.value, " ended at step ", applied_.policy().step)},
-        actions);
+    return Refuse(frame, {Verdict::kRefuse, Answer::kStaleClock,
+                          absl::StrCat("policy ", header.policy.value, " ended at step ",
+                                       applied_.policy().step)});
   }
-  AnswerEarlierPolicy({frame.connection, header}, actions);
-  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+  AnswerEarlierPolicy({frame.connection, header});
+  if (frame.payload.value != 0) Do(Release{frame.payload});
 }
 
 }  // namespace starling

@@ -9,7 +9,7 @@
 
 namespace starling {
 
-void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
+void Partition::OnPull(const FrameReceived& frame) {
   const FrameHeader& header = frame.header;
   const bool training = IsTrainingRequest(header);
   const PullKey key{header.key.slice, training ? WorkPurpose::kTrain : header.key.work.purpose,
@@ -21,23 +21,23 @@ void Partition::OnPull(const FrameReceived& frame, PartitionActions& actions) {
     ++counters_.superseded_pulls;
   }
   const WaitingPull pull{{frame.connection, header}, now_};
-  if (TryPull(pull, actions) == PullState::kAnswered) return;
+  if (TryPull(pull) == PullState::kAnswered) return;
   ++counters_.blocked_pulls;
   pulls_.insert_or_assign(key, pull);
 }
 
-Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionActions& actions) {
+Partition::PullState Partition::TryPull(const WaitingPull& pull) {
   const FrameHeader& request = pull.request;
-  if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull, actions);
+  if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull);
   const PartitionConfig::SliceInfo& info = FindSlice(request.key.slice)->info;
   const bool reader = (request.flags & frame_flags::kReader) != 0;
   const bool exact = reader && applied_.bsp() && (request.flags & frame_flags::kVersion) != 0;
-  if (exact && info.updated) return ReadVersion(pull, actions);
+  if (exact && info.updated) return ReadVersion(pull);
   if (reader || !info.updated) {
-    SendSlice(pull, ValueSource::kCurrent, NewestVersion(info.id), log_.applied(), actions);
+    SendSlice(pull, ValueSource::kCurrent, NewestVersion(info.id), log_.applied());
     return PullState::kAnswered;
   }
-  if (applied_.bsp()) return TryBspPull(pull, actions);
+  if (applied_.bsp()) return TryBspPull(pull);
   const ReplicaId puller = request.origin.replica;
   const ClockTable::Replica* replica = applied_.clocks().Find(puller);
   const bool joins = replica == nullptr && ordered_.clocks().Find(puller) != nullptr;
@@ -51,7 +51,7 @@ Partition::PullState Partition::TryPull(const WaitingPull& pull, PartitionAction
     lsn_blocked_ = true;
     return PullState::kWait;
   }
-  SendSlice(pull, ValueSource::kCurrent, 0, log_.applied(), actions);
+  SendSlice(pull, ValueSource::kCurrent, 0, log_.applied());
   return PullState::kAnswered;
 }
 
@@ -65,13 +65,13 @@ bool Partition::IsGone(const SliceWork& slice, uint64_t version) const {
   return version + 1 < Sealed(slice) || version < applied_.policy().step;
 }
 
-Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionActions& actions) {
+Partition::PullState Partition::TryBspPull(const WaitingPull& pull) {
   const SliceWork& slice = *FindSlice(pull.request.key.slice);
   const SliceState& state = applied_.slice(slice.info.id);
   auto version = static_cast<uint64_t>(pull.request.clock);
   if (version > config_.steps) {
     Refuse(pull, Answer::kBadFrame,
-           absl::StrCat("clock ", version, "; the job has ", config_.steps, " steps"), actions,
+           absl::StrCat("clock ", version, "; the job has ", config_.steps, " steps"),
            pull.request.clock);
     return PullState::kAnswered;
   }
@@ -83,16 +83,16 @@ Partition::PullState Partition::TryBspPull(const WaitingPull& pull, PartitionAct
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is gone: slice ", pull.request.key.slice.value,
                         " has sealed ", Sealed(slice)),
-           actions, static_cast<Clock>(state.updates));
+           static_cast<Clock>(state.updates));
     return PullState::kAnswered;
   }
-  SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2], actions);
+  SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2]);
   return PullState::kAnswered;
 }
 
 // Slices are at most one step apart, so the least number of sealed steps is a version that all
 // have.
-Partition::PullState Partition::ReadVersion(const WaitingPull& pull, PartitionActions& actions) {
+Partition::PullState Partition::ReadVersion(const WaitingPull& pull) {
   const SliceWork& slice = *FindSlice(pull.request.key.slice);
   const SliceState& state = applied_.slice(slice.info.id);
   const auto version = static_cast<uint64_t>(pull.request.clock);
@@ -100,19 +100,18 @@ Partition::PullState Partition::ReadVersion(const WaitingPull& pull, PartitionAc
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is not here: slice ", slice.info.id.value,
                         " has sealed ", state.updates),
-           actions, static_cast<Clock>(state.updates));
+           static_cast<Clock>(state.updates));
   } else {
-    SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2], actions);
+    SendSlice(pull, ValueSource::kCurrent, version, state.version_lsn[version % 2]);
   }
   return PullState::kAnswered;
 }
 
-Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
-                                                  PartitionActions& actions) {
+Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull) {
   const uint32_t epoch = pull.request.key.work.epoch;
   if (epoch >= config_.Epochs()) {
     Refuse(pull, Answer::kBadFrame,
-           absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()), actions);
+           absl::StrCat("cut of epoch ", epoch, "; the job has ", config_.Epochs()));
     return PullState::kAnswered;
   }
   const bool stopped =
@@ -122,12 +121,11 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
     return PullState::kWait;
   if (stopped || (epoch + 1 == config_.Epochs() &&
                   epoch < applied_.cut_epochs())) {  // nothing changes the values any more
-    SendSlice(pull, ValueSource::kCurrent, NewestVersion(pull.request.key.slice), log_.applied(),
-              actions);
+    SendSlice(pull, ValueSource::kCurrent, NewestVersion(pull.request.key.slice), log_.applied());
     return PullState::kAnswered;
   }
   if (late_copy_ == epoch) {
-    actions.push_back(CopyForCut{epoch});
+    Do(CopyForCut{epoch});
     late_copy_.reset();
   }
   const std::optional<uint32_t> copy = applied_.copy();
@@ -136,10 +134,10 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull,
         pull, Answer::kStaleClock,
         absl::StrCat("there is no copy of epoch ", epoch, "; epochs cut: ", applied_.cut_epochs(),
                      ", copy held: ", copy.has_value() ? absl::StrCat(*copy) : "none"),
-        actions, applied_.cut_epochs());
+        applied_.cut_epochs());
     return PullState::kAnswered;
   }
-  SendSlice(pull, ValueSource::kCutCopy, epoch, applied_.copy_lsn(), actions);
+  SendSlice(pull, ValueSource::kCutCopy, epoch, applied_.copy_lsn());
   return PullState::kAnswered;
 }
 
@@ -162,7 +160,7 @@ bool Partition::HoldsTrainingPulls() const {
 }
 
 void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t version,
-                          Lsn position, PartitionActions& actions) {
+                          Lsn position) {
   SendValue send{pull.connection, AnswerTo(pull.request, FrameType::kValue, Answer::kNone), source,
                  version};
   send.header.kind = PayloadKind::kDense;
@@ -181,17 +179,17 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
                            ? applied_.clocks().Lead(pull.request.origin.replica, pull.request.clock)
                            : 0;
   send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
-  actions.push_back(std::move(send));
+  Do(std::move(send));
   if (!training) return;
   ++values_sent_;
   lag_max_ = std::max(lag_max_, lag);
   ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];
 }
 
-void Partition::TryPullsOf(SliceId slice, PartitionActions& actions) {
+void Partition::TryPullsOf(SliceId slice) {
   auto it = pulls_.lower_bound(PullKey{slice, WorkPurpose::kNone, 0});
   while (it != pulls_.end() && it->first.slice == slice) {
-    if (TryPull(it->second, actions) == PullState::kWait) {
+    if (TryPull(it->second) == PullState::kWait) {
       ++it;
     } else {
       EndHold(it->second);
@@ -200,9 +198,8 @@ void Partition::TryPullsOf(SliceId slice, PartitionActions& actions) {
   }
 }
 
-void Partition::TryAllPulls(PartitionActions& actions) {
-  ErasePulls(
-      [&](const WaitingPull& pull) { return TryPull(pull, actions) == PullState::kAnswered; });
+void Partition::TryAllPulls() {
+  ErasePulls([&](const WaitingPull& pull) { return TryPull(pull) == PullState::kAnswered; });
 }
 
 }  // namespace starling

@@ -7,26 +7,24 @@
 
 namespace starling {
 
-void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions) {
+void Partition::OnPush(const FrameReceived& frame, absl::Time deadline) {
   const FrameHeader& header = frame.header;
   SliceWork& slice = *FindSlice(header.key.slice);
   if (Covers(slice, header)) {
-    Ack({frame.connection, header}, Answer::kAlreadyCounted, log_.applied(), header.clock, actions);
-    actions.push_back(Release{frame.payload});
+    Ack({frame.connection, header}, Answer::kAlreadyCounted, log_.applied(), header.clock);
+    Do(Release{frame.payload});
     return;
   }
-  if (Join(frame, slice, actions)) return;
+  if (Join(frame, slice)) return;
   if (EpochMustWait(header.key.work.epoch) || PolicyMustEnd(header.key.work))
-    return Park(frame, deadline, actions);
-  if (!fault_.empty())
-    return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_}, actions);
+    return Park(frame, deadline);
+  if (!fault_.empty()) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_});
   if (OpensTooMuch(header.key.work.epoch, config_.ItemOf(header.key.work))) {
     return Refuse(frame,
                   {Verdict::kRefuse, Answer::kOverBudget,
                    absl::StrCat(config_.open_items_max, " steps of epoch ", header.key.work.epoch,
                                 " are open already, and step ", config_.ItemOf(header.key.work),
-                                " is none of them: try again when steps before it are done")},
-                  actions);
+                                " is none of them: try again when steps before it are done")});
   }
   // No worker can compute the step behind one that is not ordered, or waits for its decision.
   const uint64_t steps = ordered_.slice(slice.info.id).updates;
@@ -34,15 +32,15 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline, Partitio
     Refuse({frame.connection, header}, Answer::kStaleClock,
            absl::StrCat("step ", config_.JobStep(header.key.work), "; slice ",
                         header.key.slice.value, " has sealed ", steps),
-           actions, static_cast<Clock>(steps));
-    actions.push_back(Release{frame.payload});
+           static_cast<Clock>(steps));
+    Do(Release{frame.payload});
     return;
   }
   begun_steps_ =
       std::max(begun_steps_, static_cast<uint64_t>(config_.JobStep(header.key.work)) + 1);
   in_flight_.try_emplace(frame.payload, InFlight{header, {Waiter{frame.connection, header}}});
   in_flight_by_key_.insert_or_assign(InFlightKey(header.key.slice, header.key.work), frame.payload);
-  actions.push_back(Verify{header.key.slice, frame.payload});
+  Do(Verify{header.key.slice, frame.payload});
 }
 
 bool Partition::Covers(const SliceWork& slice, const FrameHeader& header) const {
@@ -81,16 +79,13 @@ size_t Partition::WaitersMax() const {
   return limits::kJoinedRetriesMax + 2 * config_.micro_batches;
 }
 
-void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame,
-                           PartitionActions& actions) {
+void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame) {
   if (!AddWaiter(waiters, {frame.connection, frame.header}, WaitersMax())) {
-    return Refuse(
-        frame,
-        {Verdict::kRefuse, Answer::kOverBudget,
-         absl::StrCat(WaitersMax(), " requests wait for this contribution already: try again")},
-        actions);
+    return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
+                          absl::StrCat(WaitersMax(),
+                                       " requests wait for this contribution already: try again")});
   }
-  actions.push_back(Release{frame.payload});
+  Do(Release{frame.payload});
 }
 
 // The seal that is held, or ordered and without effect yet; nullptr: none, or it may never be.
@@ -107,7 +102,7 @@ Partition::Waiters* Partition::FindSeal(const SliceWork& slice, const WorkRange&
   return nullptr;
 }
 
-bool Partition::Join(const FrameReceived& frame, SliceWork& slice, PartitionActions& actions) {
+bool Partition::Join(const FrameReceived& frame, SliceWork& slice) {
   if (DefenceMasked(Defence::kJoin)) return false;
   const FrameHeader& header = frame.header;
   const auto key = in_flight_by_key_.find(InFlightKey(header.key.slice, header.key.work));
@@ -117,14 +112,12 @@ bool Partition::Join(const FrameReceived& frame, SliceWork& slice, PartitionActi
         original.header.origin.replica != header.origin.replica)
       return false;
     if (original.header.origin == header.origin && original.header.digest != header.digest) {
-      Refuse(
-          frame,
-          {Verdict::kRefuse, Answer::kBadDigest, "the same attempt came with other bytes before"},
-          actions);
+      Refuse(frame, {Verdict::kRefuse, Answer::kBadDigest,
+                     "the same attempt came with other bytes before"});
       return true;
     }
     ++counters_.joined;
-    TakeWaiter(original.waiters, frame, actions);
+    TakeWaiter(original.waiters, frame);
     return true;
   }
   if (!ordered_.bsp()) return false;
@@ -134,13 +127,13 @@ bool Partition::Join(const FrameReceived& frame, SliceWork& slice, PartitionActi
       slice.tree.Holds(static_cast<uint32_t>(work.first % config_.micro_batches), work.count)) {
     ++counters_.joined;
     ++counters_.duplicate_sums;
-    TakeWaiter(slice.unsealed, frame, actions);
+    TakeWaiter(slice.unsealed, frame);
     return true;
   }
   Waiters* seal = config_.JobStep(work) < sealed ? FindSeal(slice, work) : nullptr;
   if (seal == nullptr) return false;
   ++counters_.joined;
-  TakeWaiter(*seal, frame, actions);
+  TakeWaiter(*seal, frame);
   return true;
 }
 

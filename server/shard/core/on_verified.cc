@@ -9,7 +9,7 @@
 
 namespace starling {
 
-void Partition::OnVerified(const Verified& verified, PartitionActions& actions) {
+void Partition::On(const Verified& verified) {
   recheck_policy_ = true;
   const auto it = in_flight_.find(verified.payload);
   if (it == in_flight_.end()) return;
@@ -17,22 +17,21 @@ void Partition::OnVerified(const Verified& verified, PartitionActions& actions) 
   if (verified.digest != header.digest && !DefenceMasked(Defence::kDigest)) {
     return RefuseInFlight(verified.payload, Answer::kBadDigest,
                           absl::StrCat("the payload has digest ", verified.digest,
-                                       ", its header says ", header.digest, ": send it again"),
-                          actions);
+                                       ", its header says ", header.digest, ": send it again"));
   }
   if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {
     fault_ = absl::StrCat(
         "worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
         config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
         " in step ", config_.JobStep(header.key.work));
-    actions.push_back(ReportFault{fault_, header.origin});
+    Do(ReportFault{fault_, header.origin});
   }
-  if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_, actions);
+  if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_);
   if ((header.view != view_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
-    return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header), actions);
+    return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
   }
-  if (ordered_.bsp()) return AddToTree(verified.payload, actions);
-  OrderContribution(verified.payload, actions);
+  if (ordered_.bsp()) return AddToTree(verified.payload);
+  OrderContribution(verified.payload);
 }
 
 Partition::InFlight Partition::TakeInFlight(BufferId payload) {
@@ -45,12 +44,10 @@ Partition::InFlight Partition::TakeInFlight(BufferId payload) {
   return taken;
 }
 
-void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::string& text,
-                               PartitionActions& actions) {
+void Partition::RefuseInFlight(BufferId payload, Answer answer, const std::string& text) {
   const InFlight refused = TakeInFlight(payload);
-  for (const Waiter& waiter : refused.waiters)
-    Refuse(waiter, answer, text, actions, waiter.request.clock);
-  actions.push_back(Release{payload});
+  for (const Waiter& waiter : refused.waiters) Refuse(waiter, answer, text, waiter.request.clock);
+  Do(Release{payload});
 }
 
 UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& item,
@@ -70,7 +67,7 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
 }
 
 // It stays in flight until it is applied, so that retries can join.
-void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
+void Partition::OrderContribution(BufferId payload) {
   const FrameHeader& header = in_flight_.at(payload).header;
   const SliceWork& slice = *FindSlice(header.key.slice);
   Record record;
@@ -85,13 +82,13 @@ void Partition::OrderContribution(BufferId payload, PartitionActions& actions) {
   record.clock = header.clock;
   record.skipped = (header.flags & frame_flags::kSkipped) != 0;
   if (!NextLossScale(record.slice, record.skipped, header.loss_scale_log2,
-                     config_.JobStep(record.work), header.origin, &record.loss_scale, actions)) {
-    return RefuseInFlight(payload, Answer::kNonFinite, fault_, actions);
+                     config_.JobStep(record.work), header.origin, &record.loss_scale)) {
+    return RefuseInFlight(payload, Answer::kNonFinite, fault_);
   }
-  Order(std::move(record), payload, {}, actions);
+  Order(std::move(record), payload, {});
 }
 
-void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
+void Partition::AddToTree(BufferId payload) {
   InFlight part = TakeInFlight(payload);
   SliceWork& slice = *FindSlice(part.header.key.slice);
   const WorkRange& work = part.header.key.work;
@@ -101,12 +98,12 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
     Waiters* seal = FindSeal(slice, work);
     for (const Waiter& waiter : part.waiters) {
       if (seal == nullptr) {
-        Ack(waiter, Answer::kAlreadyCounted, log_.applied(), waiter.request.clock, actions);
+        Ack(waiter, Answer::kAlreadyCounted, log_.applied(), waiter.request.clock);
       } else {
         seal->push_back(waiter);
       }
     }
-    actions.push_back(Release{payload});
+    Do(Release{payload});
     return;
   }
   const auto first = static_cast<uint32_t>(work.first % config_.micro_batches);
@@ -114,23 +111,22 @@ void Partition::AddToTree(BufferId payload, PartitionActions& actions) {
   slice.unsealed.insert(slice.unsealed.end(), part.waiters.begin(), part.waiters.end());
   if (outcome.duplicate) {
     ++counters_.duplicate_sums;
-    actions.push_back(Release{payload});
+    Do(Release{payload});
   } else if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value()) {
     slice.overflowed = part.header.origin;
   }
   for (const BufferId replaced : outcome.replaced) {
     ++counters_.replaced_sums;
-    actions.push_back(Release{replaced});
+    Do(Release{replaced});
   }
   for (const SubtreeSum::Merge& merge : outcome.merges) {
-    actions.push_back(MergeSums{slice.info.id, merge.into, merge.from});
-    actions.push_back(Release{merge.from});
+    Do(MergeSums{slice.info.id, merge.into, merge.from});
+    Do(Release{merge.from});
   }
-  if (outcome.complete) Seal(slice, part.header, outcome.root, actions);
+  if (outcome.complete) Seal(slice, part.header, outcome.root);
 }
 
-void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum,
-                     PartitionActions& actions) {
+void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum) {
   Record record;
   record.kind = RecordKind::kApply;
   record.slice = slice.info.id;
@@ -148,8 +144,8 @@ void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum,
   Waiters waiters;
   waiters.swap(slice.unsealed);
   if (slice.info.decided && !DefenceMasked(Defence::kDecisionHold))
-    return Hold(std::move(record), sum, std::move(waiters), actions);
-  Order(std::move(record), sum, std::move(waiters), actions);
+    return Hold(std::move(record), sum, std::move(waiters));
+  Order(std::move(record), sum, std::move(waiters));
 }
 
 }  // namespace starling

@@ -22,38 +22,24 @@ Partition::Partition(PartitionConfig config)
 
 void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions) {
   now_ = now;
-  if (const auto* frame = std::get_if<FrameReceived>(&event)) {
-    OnFrame(*frame, now + kParkedFrameDeadline, actions);
-  } else if (const auto* verified = std::get_if<Verified>(&event)) {
-    OnVerified(*verified, actions);
-  } else if (const auto* measured = std::get_if<Measured>(&event)) {
-    OnMeasured(*measured, actions);
-  } else if (const auto* decision = std::get_if<DecisionReceived>(&event)) {
-    OnDecision(*decision, actions);
-  } else if (const auto* applied = std::get_if<Applied>(&event)) {
-    OnApplied(*applied, actions);
-  } else if (const auto* backup = std::get_if<BackupHas>(&event)) {
-    OnBackupHas(backup->lsn, actions);
-  } else if (const auto* orders = std::get_if<OrdersReceived>(&event)) {
-    OnOrders(*orders, actions);
-  } else if (const auto* down = std::get_if<ConnectionDown>(&event)) {
-    OnConnectionDown(down->connection, actions);
-  }
-  Settle(now, actions);
+  actions_ = &actions;
+  std::visit([this](const auto& e) { On(e); }, event);
+  Settle();
+  actions_ = nullptr;
 }
 
 // Each pass handles what the pass before made possible; every pass that goes on has ordered a
 // record or answered somebody, so it ends.
-void Partition::Settle(absl::Time now, PartitionActions& actions) {
-  ExpireParked(now, actions);
+void Partition::Settle() {
+  ExpireParked();
   while (recheck_cut_ || recheck_policy_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {
-    if (std::exchange(recheck_cut_, false)) TryCut(actions);
-    if (std::exchange(recheck_policy_, false)) TryPolicy(actions);
-    if (std::exchange(recheck_parked_, false)) Unpark(actions);
-    if (std::exchange(recheck_closes_, false)) TryCloses(actions);
-    if (std::exchange(recheck_pulls_, false)) TryAllPulls(actions);
+    if (std::exchange(recheck_cut_, false)) TryCut();
+    if (std::exchange(recheck_policy_, false)) TryPolicy();
+    if (std::exchange(recheck_parked_, false)) Unpark();
+    if (std::exchange(recheck_closes_, false)) TryCloses();
+    if (std::exchange(recheck_pulls_, false)) TryAllPulls();
   }
-  TryReport(now, actions);
+  TryReport();
 }
 
 Partition::SliceWork* Partition::FindSlice(SliceId id) {
@@ -88,29 +74,25 @@ FrameHeader Partition::AnswerTo(const FrameHeader& request, FrameType type, Answ
   return header;
 }
 
-void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,
-                    PartitionActions& actions) {
+void Partition::Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kAck, answer), ""};
   send.header.base_lsn = position;
   send.header.clock = clock;
   if (answer == Answer::kAlreadyCounted) ++counters_.already_counted;
-  actions.push_back(std::move(send));
+  Do(std::move(send));
 }
 
-void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& text,
-                       PartitionActions& actions, Clock clock) {
+void Partition::Refuse(const Waiter& waiter, Answer answer, const std::string& text, Clock clock) {
   SendFrame send{waiter.connection, AnswerTo(waiter.request, FrameType::kError, answer), text};
   send.header.kind = PayloadKind::kText;
   send.header.clock = clock;
   ++(answer < Answer::kBadFrame ? counters_.fenced : counters_.refused);
-  actions.push_back(std::move(send));
+  Do(std::move(send));
 }
 
-void Partition::Refuse(const FrameReceived& frame, const Verdict& verdict,
-                       PartitionActions& actions) {
-  Refuse(Waiter{frame.connection, frame.header}, verdict.answer, verdict.text, actions,
-         frame.header.clock);
-  if (frame.payload.value != 0) actions.push_back(Release{frame.payload});
+void Partition::Refuse(const FrameReceived& frame, const Verdict& verdict) {
+  Refuse(Waiter{frame.connection, frame.header}, verdict.answer, verdict.text, frame.header.clock);
+  if (frame.payload.value != 0) Do(Release{frame.payload});
 }
 
 PartitionStatus Partition::Status() const {

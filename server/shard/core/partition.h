@@ -2,8 +2,8 @@
 // sections 2 to 4 and 7. The same events at the same times give the same actions; no I/O, no
 // threads, no clock.
 //
-//   Partition partition(MakePartitionConfig(job, layout, id, self).value());  // values are
-//   initialised partition.Step(OrdersReceived{...}, now, actions);
+//   Partition partition(MakePartitionConfig(job, layout, id, self).value());
+//   partition.Step(OrdersReceived{...}, now, actions);  // the values are initialised
 //   partition.Step(FrameReceived{connection, header, payload}, now, actions);
 //   for (PartitionAction& action : actions) ...  // in order; then actions.clear()
 //
@@ -157,135 +157,136 @@ class Partition {
   static void Forget(Waiters& waiters, ConnectionId connection);
 
   // on_frame.cc
-  void OnFrame(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  void On(const FrameReceived& frame);
+  void OnFrame(const FrameReceived& frame, absl::Time deadline);
   bool IsOvertaken(const FrameReceived& frame);
   Verdict CheckForm(const FrameHeader& header) const;
   Verdict CheckClose(const FrameHeader& header) const;
   Verdict CheckWork(const FrameHeader& header) const;
   std::string StaleViewText(const FrameHeader& header) const;
   Verdict CheckFences(const FrameHeader& header) const;
-  void Park(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
-  void Unpark(PartitionActions& actions);
-  void ExpireParked(absl::Time now, PartitionActions& actions);
-  void OnConnectionDown(ConnectionId connection, PartitionActions& actions);
+  void Park(const FrameReceived& frame, absl::Time deadline);
+  void Unpark();
+  void ExpireParked();
+  void On(const ConnectionDown& down);
 
   // on_push.cc
-  void OnPush(const FrameReceived& frame, absl::Time deadline, PartitionActions& actions);
+  void OnPush(const FrameReceived& frame, absl::Time deadline);
   bool Covers(const SliceWork& slice, const FrameHeader& header) const;
   bool OpensTooMuch(uint32_t epoch, uint64_t item) const;
-  bool Join(const FrameReceived& frame, SliceWork& slice, PartitionActions& actions);
+  bool Join(const FrameReceived& frame, SliceWork& slice);
   Waiters* FindSeal(const SliceWork& slice, const WorkRange& work);
-  void TakeWaiter(Waiters& waiters, const FrameReceived& frame, PartitionActions& actions);
+  void TakeWaiter(Waiters& waiters, const FrameReceived& frame);
   size_t WaitersMax() const;
   bool EpochMustWait(uint32_t epoch) const;
   bool PolicyMustEnd(const WorkRange& work) const;
 
   // on_verified.cc
-  void OnVerified(const Verified& verified, PartitionActions& actions);
-  void RefuseInFlight(BufferId payload, Answer answer, const std::string& text,
-                      PartitionActions& actions);
-  void OrderContribution(BufferId payload, PartitionActions& actions);
-  void AddToTree(BufferId payload, PartitionActions& actions);
+  void On(const Verified& verified);
+  void RefuseInFlight(BufferId payload, Answer answer, const std::string& text);
+  void OrderContribution(BufferId payload);
+  void AddToTree(BufferId payload);
   InFlight TakeInFlight(BufferId payload);
-  void Seal(SliceWork& slice, const FrameHeader& last, BufferId sum, PartitionActions& actions);
+  void Seal(SliceWork& slice, const FrameHeader& last, BufferId sum);
   UpdateScalars DecideScalars(const SliceWork& slice, const WorkRange& item, uint64_t samples,
                               Lsn base) const;
 
   // on_decision.cc
-  void Hold(Record record, BufferId sum, Waiters waiters, PartitionActions& actions);
-  void OnMeasured(const Measured& measured, PartitionActions& actions);
-  void RefuseHeld(Answer answer, const std::string& text, PartitionActions& actions);
+  void Hold(Record record, BufferId sum, Waiters waiters);
+  void On(const Measured& measured);
+  void RefuseHeld(Answer answer, const std::string& text);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
-  void TryReport(absl::Time now, PartitionActions& actions);
-  void StopWaiting(PartitionActions& actions);
-  void OnDecision(const DecisionReceived& decision, PartitionActions& actions);
-  void OnReport(const FrameReceived& frame, PartitionActions& actions);
-  void OrderDecision(PartitionActions& actions);
-  void FinishDecision(PartitionActions& actions);
-  void AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision,
-                    PartitionActions& actions);
+  void TryReport();
+  void StopWaiting();
+  void On(const DecisionReceived& decision);
+  void OnReport(const FrameReceived& frame);
+  void OrderDecision();
+  void FinishDecision();
+  void AnswerReport(const Waiter& waiter, Answer answer, const StepDecision& decision);
 
   // on_overflow.cc
   bool NextLossScale(SliceId slice, bool skipped, int log2, int64_t step, const Origin& origin,
-                     LossScale::State* next, PartitionActions& actions);
+                     LossScale::State* next);
   int LossScaleOf(SliceId slice, uint64_t version) const;
 
   // on_applied.cc
   static void MustRepeat(const Record& record, uint64_t digest, PartitionState& state);
-  void Order(Record record, BufferId payload, Waiters waiters, PartitionActions& actions);
+  void Order(Record record, BufferId payload, Waiters waiters);
   void NoteOrdered(const Record& record);
-  void Advance(PartitionActions& actions);
-  void TakeEffect(PartitionLog::Entry entry, PartitionActions& actions);
-  void OnApplied(const Applied& applied, PartitionActions& actions);
-  void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite, PartitionActions& actions);
-  void OnBackupHas(Lsn lsn, PartitionActions& actions);
-  void FinishApply(PartitionLog::Entry& entry, PartitionActions& actions);
+  void Advance();
+  void TakeEffect(PartitionLog::Entry entry);
+  void On(const Applied& applied);
+  void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite);
+  void On(const BackupHas& backup);
+  void FinishApply(PartitionLog::Entry& entry);
 
   // on_close.cc
-  void OnClose(const FrameReceived& frame, PartitionActions& actions);
-  void TryCloses(PartitionActions& actions);
+  void OnClose(const FrameReceived& frame);
+  void TryCloses();
   bool CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request,
                     bool behind_others) const;
-  void OrderClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
-  void AnswerKnownClose(ReplicaId replica, const Waiter& waiter, PartitionActions& actions);
-  void FinishClose(const PartitionLog::Entry& entry, PartitionActions& actions);
+  void OrderClose(ReplicaId replica, const Waiter& waiter);
+  void AnswerKnownClose(ReplicaId replica, const Waiter& waiter);
+  void FinishClose(const PartitionLog::Entry& entry);
   Clock EnterClock(ReplicaId replica) const;
   Clock SkipClockMax(const ClockTable::Replica& replica) const;
 
   // on_pull.cc
-  void OnPull(const FrameReceived& frame, PartitionActions& actions);
-  PullState TryPull(const WaitingPull& pull, PartitionActions& actions);
-  PullState TryEvaluationPull(const WaitingPull& pull, PartitionActions& actions);
-  PullState TryBspPull(const WaitingPull& pull, PartitionActions& actions);
+  void OnPull(const FrameReceived& frame);
+  PullState TryPull(const WaitingPull& pull);
+  PullState TryEvaluationPull(const WaitingPull& pull);
+  PullState TryBspPull(const WaitingPull& pull);
   uint64_t NewestVersion(SliceId slice) const;
   bool IsGone(const SliceWork& slice, uint64_t version) const;
-  PullState ReadVersion(const WaitingPull& pull, PartitionActions& actions);
-  void TryPullsOf(SliceId slice, PartitionActions& actions);
-  void TryAllPulls(PartitionActions& actions);
-  void SendSlice(const WaitingPull& pull, ValueSource source, uint64_t version, Lsn position,
-                 PartitionActions& actions);
+  PullState ReadVersion(const WaitingPull& pull);
+  void TryPullsOf(SliceId slice);
+  void TryAllPulls();
+  void SendSlice(const WaitingPull& pull, ValueSource source, uint64_t version, Lsn position);
   void EndHold(const WaitingPull& pull);
   void ErasePulls(absl::FunctionRef<bool(const WaitingPull&)> over);
 
   // on_orders.cc
-  void OnOrders(const OrdersReceived& orders, PartitionActions& actions);
-  void TakeView(const OrdersReceived& orders, PartitionActions& actions);
-  void StepDown(const std::string& text, PartitionActions& actions);
-  void TakeRoster(const RosterList& roster, PartitionActions& actions);
+  void On(const OrdersReceived& orders);
+  void TakeView(const OrdersReceived& orders);
+  void StepDown(const std::string& text);
+  void TakeRoster(const RosterList& roster);
   void TakeEpoch(const OrdersReceived& orders);
   // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
-  void RefuseWaiting(Answer answer, const std::string& text, bool all, PartitionActions& actions);
+  void RefuseWaiting(Answer answer, const std::string& text, bool all);
 
   // on_policy.cc
-  void TakePolicies(const OrdersReceived& orders, PartitionActions& actions);
-  void TakePolicy(const PolicyAt& policy, PartitionActions& actions);
-  void TryPolicy(PartitionActions& actions);
-  void FinishPolicy(PartitionActions& actions);
+  void TakePolicies(const OrdersReceived& orders);
+  void TakePolicy(const PolicyAt& policy);
+  void TryPolicy();
+  void FinishPolicy();
   bool IsDrained(uint64_t step) const;
   static bool IsReaderPull(const FrameHeader& header) {
     return header.type == FrameType::kPull && (header.flags & frame_flags::kReader) != 0;
   }
   static bool IsTrainingRequest(const FrameHeader& header);
   bool IsOfEarlierPolicy(const FrameHeader& header) const;
-  void OnEarlierPolicy(const FrameReceived& frame, PartitionActions& actions);
-  void AnswerEarlierPolicy(const Waiter& waiter, PartitionActions& actions);
+  void OnEarlierPolicy(const FrameReceived& frame);
+  void AnswerEarlierPolicy(const Waiter& waiter);
 
   // on_cut.cc
-  void TryCut(PartitionActions& actions);
-  void FinishCut(std::optional<uint32_t> copy_before, PartitionActions& actions);
+  void TryCut();
+  void FinishCut(std::optional<uint32_t> copy_before);
 
   // partition.cc
   bool IsPrimary() const { return view_.value != 0 && primary_ == config_.self; }
-  void Settle(absl::Time now, PartitionActions& actions);
+  void On(const ShardTick&) {}
+  void Settle();
+  template <typename T>
+  void Do(T action) {
+    actions_->push_back(std::move(action));
+  }
   SliceWork* FindSlice(SliceId id);
   const SliceWork* FindSlice(SliceId id) const;
   uint64_t Sealed(const SliceWork& slice) const;  // BSP: steps, those that are held included
   FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
-  void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock,
-           PartitionActions& actions);
-  void Refuse(const Waiter& waiter, Answer answer, const std::string& text,
-              PartitionActions& actions, Clock clock = 0);
-  void Refuse(const FrameReceived& frame, const Verdict& verdict, PartitionActions& actions);
+  void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock);
+  void Refuse(const Waiter& waiter, Answer answer, const std::string& text, Clock clock = 0);
+  void Refuse(const FrameReceived& frame, const Verdict& verdict);
 
   const PartitionConfig config_;
   uint32_t decided_slices_ = 0;
@@ -342,7 +343,10 @@ class Partition {
 
   std::string fault_;
   bool log_stopped_ = false;  // by that fault: some record will never take effect
-  absl::Time now_;            // of the event under way
+  // Of the event under way.
+  absl::Time now_;
+  PartitionActions* actions_ = nullptr;
+
   // Training pulls that are over were held back for so long, summed.
   absl::Duration pulls_held_for_;
   uint64_t values_sent_ = 0;  // answers to training pulls
