@@ -159,7 +159,7 @@ struct JobState {
   bool bsp() const { return policy.kind == PolicyKind::kBsp; }
 };
 
-class Session::Core {
+class Core {
  public:
   explicit Core(SessionOptions options) : options_(std::move(options)) {}
 

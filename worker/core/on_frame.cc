@@ -11,7 +11,7 @@ constexpr int kBadDigestsMax = 5;
 
 }  // namespace
 
-void Session::Core::On(const event::Frame& e) {
+void Core::On(const event::Frame& e) {
   shard_heard_ = now_;
   const bool open = job_.has_value() && job_->requests.contains(e.header.request_id);
   if (!open) return Release(e.buffer);
@@ -24,7 +24,7 @@ void Session::Core::On(const event::Frame& e) {
   }
 }
 
-void Session::Core::OnAck(uint64_t id, const FrameHeader& header) {
+void Core::OnAck(uint64_t id, const FrameHeader& header) {
   JobState& job = *job_;
   const Request& request = job.requests.at(id);
   if (request.kind == RequestKind::kPull) return;
@@ -35,7 +35,7 @@ void Session::Core::OnAck(uint64_t id, const FrameHeader& header) {
 }
 
 // The request is over: its bytes are free, and what waited for it may go on.
-void Session::Core::Answered(uint64_t id) {
+void Core::Answered(uint64_t id) {
   JobState& job = *job_;
   const RequestKind kind = job.requests.at(id).kind;
   const UnitId unit_id = job.requests.at(id).unit;
@@ -48,7 +48,7 @@ void Session::Core::Answered(uint64_t id) {
   MaybeDone(unit_id);
 }
 
-void Session::Core::Drop(uint64_t id) {
+void Core::Drop(uint64_t id) {
   const auto it = job_->requests.find(id);
   Release(it->second.buffer);
   for (auto* copy : {&job_->live, &job_->snapshot}) {
@@ -58,7 +58,7 @@ void Session::Core::Drop(uint64_t id) {
   job_->requests.erase(it);
 }
 
-void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
+void Core::OnValue(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
   const FrameHeader& h = e.header;
@@ -92,7 +92,7 @@ void Session::Core::OnValue(uint64_t id, const event::Frame& e) {
 // The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to
 // somebody else. While the orders still have the lease, true is what they will say next: the pull
 // is sent again until then.
-bool Session::Core::DropStaleEvaluation(uint64_t id) {
+bool Core::DropStaleEvaluation(uint64_t id) {
   JobState& job = *job_;
   const auto computing = job.units.find(job.computing);
   const bool wanted = computing != job.units.end() &&
@@ -114,7 +114,7 @@ bool Session::Core::DropStaleEvaluation(uint64_t id) {
 }
 
 // What each refusal means is in docs/protocol.md, section 2.
-void Session::Core::OnRefused(uint64_t id, const event::Frame& e) {
+void Core::OnRefused(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
   const Answer answer = e.header.answer;

@@ -9,7 +9,7 @@
 
 namespace starling::session {
 
-void Session::Core::MaybeStartJob() {
+void Core::MaybeStartJob() {
   if (job_.has_value() || draining_ || !have_orders_ || !orders_.has_run()) return;
   JobState& job = job_.emplace(&memory_);
   job.description = described_;
@@ -21,7 +21,7 @@ void Session::Core::MaybeStartJob() {
   Do(action::Prepare{job.description});
 }
 
-void Session::Core::On(const event::JobPrepared& e) {
+void Core::On(const event::JobPrepared& e) {
   if (!job_.has_value() || e.run != job_->run || job_->phase == JobPhase::kBroken) return;
   JobState& job = *job_;
   if (!e.status.ok()) {
@@ -51,7 +51,7 @@ void Session::Core::On(const event::JobPrepared& e) {
 }
 
 // Ready for work: data and memory are, and all streams were up at once.
-void Session::Core::MaybePrepared() {
+void Core::MaybePrepared() {
   if (!job_.has_value() || job_->prepared || job_->phase != JobPhase::kServing) return;
   if (job_->views.size() < job_->description.partitions() || streams_.empty()) return;
   for (const auto& [shard, stream] : streams_) {
@@ -61,7 +61,7 @@ void Session::Core::MaybePrepared() {
   news_ = true;
 }
 
-void Session::Core::On(const event::Drain&) {
+void Core::On(const event::Drain&) {
   if (draining_) return;
   draining_ = true;
   drain_began_ = now_;
@@ -70,7 +70,7 @@ void Session::Core::On(const event::Drain&) {
   Leave();
 }
 
-void Session::Core::Leave() {
+void Core::Leave() {
   if (!job_.has_value() || job_->phase == JobPhase::kLeaving) return;
   if (job_->phase != JobPhase::kServing) return CloseJob();
   job_->phase = JobPhase::kLeaving;
@@ -83,14 +83,14 @@ void Session::Core::Leave() {
   }
 }
 
-void Session::Core::MaybeFinishLeaving() {
+void Core::MaybeFinishLeaving() {
   if (!job_.has_value() || job_->phase != JobPhase::kLeaving) return;
   const bool open = !job_->units.empty() || job_->presence != Presence::kParked;
   if (!open || now_ >= job_->leave_by || NobodyFinishesWithUs()) CloseJob();
 }
 
 // A drain needs all shards of the job, and somebody who says something.
-bool Session::Core::NobodyFinishesWithUs() const {
+bool Core::NobodyFinishesWithUs() const {
   if (!draining_) return false;
   for (const auto& [shard, stream] : streams_) {
     const absl::Time since = std::max(stream.down_since, drain_began_);
@@ -100,7 +100,7 @@ bool Session::Core::NobodyFinishesWithUs() const {
   return job_->computing.value == 0 && now_ >= heard + options_.silence_deadline;
 }
 
-void Session::Core::CloseJob() {
+void Core::CloseJob() {
   JobState& job = *job_;
   AbandonComputing();
   while (!job.requests.empty()) Drop(job.requests.begin()->first);
@@ -113,7 +113,7 @@ void Session::Core::CloseJob() {
 }
 
 // The job cannot go on here: nothing more of it leaves this worker, and the coordinator hears why.
-void Session::Core::Break(Fault::Kind kind, std::string message) {
+void Core::Break(Fault::Kind kind, std::string message) {
   JobState& job = *job_;
   fault_.emplace();
   fault_->set_kind(kind);
@@ -128,7 +128,7 @@ void Session::Core::Break(Fault::Kind kind, std::string message) {
   news_ = true;
 }
 
-void Session::Core::MaybeExit() {
+void Core::MaybeExit() {
   if (!draining_) return;
   const bool told =
       life_ == Life::kRegistered && drained_sequence_ != 0 && sequence_taken_ >= drained_sequence_;

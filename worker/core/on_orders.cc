@@ -24,7 +24,7 @@ void TakeRoster(const Roster& roster, RosterList* list) {
 
 }  // namespace
 
-void Session::Core::On(const event::Orders& e) {
+void Core::On(const event::Orders& e) {
   if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
   if (reports_under_way_ > 0) --reports_under_way_;
   const WorkerOrders& orders = e.orders;
@@ -45,7 +45,7 @@ void Session::Core::On(const event::Orders& e) {
   TakeOrders(orders);
 }
 
-void Session::Core::On(const event::ReportFailed& e) {
+void Core::On(const event::ReportFailed& e) {
   if (life_ != Life::kRegistered || e.incarnation != incarnation_) return;
   if (reports_under_way_ > 0) --reports_under_way_;
   report_retry_.Failed(now_, options_);
@@ -54,7 +54,7 @@ void Session::Core::On(const event::ReportFailed& e) {
 
 // A job's description comes once. One that was not kept comes again: the next report says that the
 // job is not served, and that these orders were not seen.
-bool Session::Core::HasDescription(const WorkerOrders& orders) {
+bool Core::HasDescription(const WorkerOrders& orders) {
   if (!orders.has_run()) return true;
   const RunId run = RunOf(orders.run());
   if (orders.has_job()) {
@@ -65,7 +65,7 @@ bool Session::Core::HasDescription(const WorkerOrders& orders) {
   return RunOf(described_.run()) == run;
 }
 
-void Session::Core::TakeOrders(const WorkerOrders& orders) {
+void Core::TakeOrders(const WorkerOrders& orders) {
   news_ = true;  // the coordinator waits to hear which orders we have
   if (!HasDescription(orders)) return;
   orders_version_ = orders.version();
@@ -81,7 +81,7 @@ void Session::Core::TakeOrders(const WorkerOrders& orders) {
   UpdateJob(orders_);
 }
 
-void Session::Core::UpdateJob(const WorkerOrders& orders) {
+void Core::UpdateJob(const WorkerOrders& orders) {
   JobState& job = *job_;
   UpdatePolicy(orders);
   job.epoch = orders.epoch();
@@ -97,7 +97,7 @@ void Session::Core::UpdateJob(const WorkerOrders& orders) {
   if (was_member && !job.member) DropTraining();
 }
 
-void Session::Core::UpdatePolicy(const WorkerOrders& orders) {
+void Core::UpdatePolicy(const WorkerOrders& orders) {
   JobState& job = *job_;
   const Policy& policy = orders.policy().policy();
   job.ordered_policy = {static_cast<PolicyKind>(policy.kind()), policy.staleness()};
@@ -110,7 +110,7 @@ void Session::Core::UpdatePolicy(const WorkerOrders& orders) {
   job.policy_number = job.ordered_policy_number;
 }
 
-bool Session::Core::IsDelivered(UnitId id) const {
+bool Core::IsDelivered(UnitId id) const {
   const Unit& unit = job_->units.at(id);
   return std::all_of(unit.slices_left.begin(), unit.slices_left.end(),
                      [](uint32_t left) { return left == 0; });
@@ -119,7 +119,7 @@ bool Session::Core::IsDelivered(UnitId id) const {
 // The ordered policy is in force: what was begun under the one before is applied on all partitions,
 // whoever sent it. Starts anew, as one that joins: its clock is the policy's step. A unit that
 // has only its losses to tell is waited for.
-void Session::Core::TakePolicy() {
+void Core::TakePolicy() {
   if (!job_.has_value() || job_->policy_number == job_->ordered_policy_number) return;
   JobState& job = *job_;
   if (job.computing.value != 0 && job.units.at(job.computing).purpose == WorkPurpose::kTrain &&
@@ -134,7 +134,7 @@ void Session::Core::TakePolicy() {
 }
 
 // A partition whose primary is another one than before gets its open requests again.
-void Session::Core::UpdateViews(const WorkerOrders& orders) {
+void Core::UpdateViews(const WorkerOrders& orders) {
   for (const View& view : orders.views()) {
     View& held = job_->views[PartitionId(view.partition())];
     if (view.number() <= held.number()) continue;
@@ -145,7 +145,7 @@ void Session::Core::UpdateViews(const WorkerOrders& orders) {
   }
 }
 
-void Session::Core::UpdateLeases(const WorkerOrders& orders) {
+void Core::UpdateLeases(const WorkerOrders& orders) {
   JobState& job = *job_;
   decltype(job.done) done(&memory_);
   job.evaluation.clear();
@@ -171,7 +171,7 @@ void Session::Core::UpdateLeases(const WorkerOrders& orders) {
   std::sort(job.training.begin(), job.training.end(), earlier);
 }
 
-void Session::Core::UpdateInspections(const WorkerOrders& orders) {
+void Core::UpdateInspections(const WorkerOrders& orders) {
   decltype(inspections_) asked;
   for (const InspectRequest& request : orders.inspect()) {
     const auto it = inspections_.find(request.request());
@@ -185,7 +185,7 @@ void Session::Core::UpdateInspections(const WorkerOrders& orders) {
   inspections_ = std::move(asked);
 }
 
-void Session::Core::On(const event::Inspected& e) {
+void Core::On(const event::Inspected& e) {
   const auto it = inspections_.find(e.inspection.request());
   if (it == inspections_.end()) return;
   it->second = e.inspection;

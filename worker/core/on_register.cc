@@ -4,13 +4,13 @@
 
 namespace starling::session {
 
-void Session::Core::MaybeRegister() {
+void Core::MaybeRegister() {
   if (life_ != Life::kNew || draining_ || now_ < register_retry_.at) return;
   life_ = Life::kRegistering;
   Do(action::Register{registration_});
 }
 
-void Session::Core::On(const event::Registered& e) {
+void Core::On(const event::Registered& e) {
   if (life_ != Life::kRegistering) return;
   life_ = Life::kRegistered;
   register_retry_.Succeeded();
@@ -29,7 +29,7 @@ void Session::Core::On(const event::Registered& e) {
   news_ = true;
 }
 
-void Session::Core::On(const event::RegisterFailed& e) {
+void Core::On(const event::RegisterFailed& e) {
   if (life_ != Life::kRegistering) return;
   if (absl::IsFailedPrecondition(e.status)) {
     life_ = Life::kExited;
@@ -42,7 +42,7 @@ void Session::Core::On(const event::RegisterFailed& e) {
 
 // This incarnation is fenced: nothing that it began can count any more. What the job's preparation
 // cost (open data, planned memory) is kept.
-void Session::Core::Rejoin(absl::string_view why) {
+void Core::Rejoin(absl::string_view why) {
   if (!draining_) Do(action::Warn{absl::StrCat("registers anew: ", why)});
   // What broke it may be over for the next one, which tries anew.
   if (job_.has_value() && job_->phase == JobPhase::kBroken) CloseJob();

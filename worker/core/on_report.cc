@@ -5,7 +5,7 @@
 
 namespace starling::session {
 
-void Session::Core::MaybeReport() {
+void Core::MaybeReport() {
   // Who drains has no time for long waits.
   const absl::Time again = draining_
                                ? std::min(report_retry_.at, reported_at_ + options_.retry_least)
@@ -21,7 +21,7 @@ void Session::Core::MaybeReport() {
   Do(action::Report{MakeReport()});
 }
 
-WorkerReport Session::Core::MakeReport() {
+WorkerReport Core::MakeReport() {
   WorkerReport report;
   report.set_worker(worker_.value);
   report.set_incarnation(incarnation_.value);

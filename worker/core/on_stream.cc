@@ -7,7 +7,7 @@
 namespace starling::session {
 
 // One stream to each primary, at its present address and incarnation.
-void Session::Core::SyncStreams() {
+void Core::SyncStreams() {
   std::vector<Wanted>& wanted = wanted_streams_;
   wanted.clear();
   if (job_.has_value() &&
@@ -45,13 +45,13 @@ void Session::Core::SyncStreams() {
   }
 }
 
-void Session::Core::DisconnectAll() {
+void Core::DisconnectAll() {
   for (const auto& [shard, stream] : streams_) Do(action::Disconnect{shard});
   streams_.clear();
 }
 
 // Everything that is open goes out again, in the order in which it was first sent.
-void Session::Core::On(const event::StreamUp& e) {
+void Core::On(const event::StreamUp& e) {
   const auto it = streams_.find(e.shard);
   if (it == streams_.end() || !it->second.connecting) return;
   it->second.up = true;
@@ -64,7 +64,7 @@ void Session::Core::On(const event::StreamUp& e) {
   }
 }
 
-void Session::Core::On(const event::StreamDown& e) {
+void Core::On(const event::StreamDown& e) {
   const auto it = streams_.find(e.shard);
   if (it == streams_.end()) return;
   // A stream that was up is tried again at once; one that could not be opened, later.
@@ -76,7 +76,7 @@ void Session::Core::On(const event::StreamDown& e) {
 
 // A request keeps its id, its bytes and what it says; only the view may be a newer one, and a
 // pull's lower bound. Without a stream it waits for StreamUp.
-void Session::Core::Transmit(Request& request) {
+void Core::Transmit(Request& request) {
   request.again = absl::InfiniteFuture();
   const auto view = job_->views.find(request.header.partition);
   if (view == job_->views.end()) return;
@@ -90,7 +90,7 @@ void Session::Core::Transmit(Request& request) {
   Do(action::Send{stream->first, request.header, request.buffer});
 }
 
-void Session::Core::SendAgainDue() {
+void Core::SendAgainDue() {
   if (!job_.has_value()) return;
   for (auto& [id, request] : job_->requests) {
     if (request.again <= now_) Transmit(request);
@@ -98,7 +98,7 @@ void Session::Core::SendAgainDue() {
 }
 
 // The caller fills in the rest of the header, and calls Transmit.
-Request& Session::Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition) {
+Request& Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition) {
   const uint64_t id = next_request_++;
   Request& request = job_->requests[id];
   request.kind = kind;

@@ -6,7 +6,7 @@
 
 namespace starling::session {
 
-void Session::Core::On(const event::SliceGradient& e) {
+void Core::On(const event::SliceGradient& e) {
   const auto it = job_.has_value() ? job_->units.find(e.unit) : decltype(job_->units.end())();
   if (!job_.has_value() || it == job_->units.end() || job_->computing != e.unit) {
     return Release(e.buffer);
@@ -37,7 +37,7 @@ void Session::Core::On(const event::SliceGradient& e) {
   if (--unit.slices_left[shape.partition.value] == 0) SendClose(unit, shape.partition);
 }
 
-void Session::Core::SendClose(Unit& unit, PartitionId partition) {
+void Core::SendClose(Unit& unit, PartitionId partition) {
   if (!unit.closes) return;
   Request& close = NewRequest(RequestKind::kClose, FrameType::kClose, partition);
   close.unit = unit.id;
@@ -49,7 +49,7 @@ void Session::Core::SendClose(Unit& unit, PartitionId partition) {
   Transmit(close);
 }
 
-void Session::Core::On(const event::UnitComputed& e) {
+void Core::On(const event::UnitComputed& e) {
   if (!job_.has_value() || job_->computing != e.unit) return;
   JobState& job = *job_;
   Unit& unit = job.units.at(e.unit);
@@ -81,7 +81,7 @@ void Session::Core::On(const event::UnitComputed& e) {
   MaybeDone(e.unit);
 }
 
-void Session::Core::On(const event::UnitFailed& e) {
+void Core::On(const event::UnitFailed& e) {
   if (!job_.has_value() || job_->computing != e.unit) return;
   if (e.device_lost) {
     exit_status_ = e.status;
@@ -95,7 +95,7 @@ void Session::Core::On(const event::UnitFailed& e) {
 
 // A unit is over when it was computed, and all that it sent was answered. Then its lease is done;
 // in BSP the step is sealed everywhere, and extra work for it is in vain.
-void Session::Core::MaybeDone(UnitId id) {
+void Core::MaybeDone(UnitId id) {
   JobState& job = *job_;
   const auto it = job.units.find(id);
   if (it == job.units.end() || !it->second.done()) return;
@@ -116,12 +116,12 @@ void Session::Core::MaybeDone(UnitId id) {
   if (last) job.step_work.erase(unit.clock);
 }
 
-void Session::Core::AbandonComputing() {
+void Core::AbandonComputing() {
   if (job_->computing.value != 0) DropUnit(job_->computing);
 }
 
 // Forgets the unit and what is open of it. Its ranges count as not computed.
-void Session::Core::DropUnit(UnitId id) {
+void Core::DropUnit(UnitId id) {
   JobState& job = *job_;
   if (job.computing == id) {
     job.computing = UnitId();
@@ -152,7 +152,7 @@ void Session::Core::DropUnit(UnitId id) {
 }
 
 // All training that is under way, and the presence with it. Evaluation goes on.
-void Session::Core::DropTraining() {
+void Core::DropTraining() {
   JobState& job = *job_;
   for (auto it = job.units.begin(); it != job.units.end();) {
     const UnitId id = it->first;
@@ -171,7 +171,7 @@ void Session::Core::DropTraining() {
   job.answers_left = 0;
 }
 
-std::string Session::Core::Blame(const Unit* unit) const {
+std::string Core::Blame(const Unit* unit) const {
   std::string text = absl::StrCat("worker ", options_.name, " (id ", worker_.value, ")");
   if (unit == nullptr || unit->ranges.empty()) return text;
   const WorkRange& range = unit->ranges.front();

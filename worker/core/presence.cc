@@ -6,20 +6,20 @@
 
 namespace starling::session {
 
-bool Session::Core::WindingDown() const { return draining_ || job_->phase != JobPhase::kServing; }
+bool Core::WindingDown() const { return draining_ || job_->phase != JobPhase::kServing; }
 
-bool Session::Core::WantsToEnter() const {
+bool Core::WantsToEnter() const {
   if (WindingDown() || !job_->member) return false;
   if (job_->policy_number != job_->ordered_policy_number) return false;
   return job_->bsp() ? job_->training_open : !job_->training.empty();
 }
 
-bool Session::Core::WantsToLeave() const {
+bool Core::WantsToLeave() const {
   if (TrainingUnits() > 0) return false;
   return WindingDown() || (!job_->bsp() && job_->training.empty());
 }
 
-void Session::Core::StepPresence() {
+void Core::StepPresence() {
   struct Row {
     Presence from;
     bool (Core::*when)() const;
@@ -46,20 +46,20 @@ void Session::Core::StepPresence() {
   }
 }
 
-void Session::Core::SendEnters() {
+void Core::SendEnters() {
   job_->entered_at.clear();
   SendToAll(RequestKind::kEnter, frame_flags::kEnter);
 }
 
 // Open pulls go, too: a parked replica waits for nothing.
-void Session::Core::SendParks() {
+void Core::SendParks() {
   for (const Held& held : job_->live) {
     if (held.request != 0) Drop(held.request);
   }
   SendToAll(RequestKind::kPark, frame_flags::kPark);
 }
 
-void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
+void Core::SendToAll(RequestKind kind, uint16_t flags) {
   job_->answers_left = job_->description.partitions();
   for (uint32_t p = 0; p < job_->description.partitions(); ++p) {
     Request& request = NewRequest(kind, FrameType::kClose, PartitionId(p));
@@ -71,7 +71,7 @@ void Session::Core::SendToAll(RequestKind kind, uint16_t flags) {
 
 // All partitions said where this replica stands: it starts at the furthest of them, and tells the
 // others (BSP: at the step that is not sealed everywhere).
-void Session::Core::BecomeActive() {
+void Core::BecomeActive() {
   JobState& job = *job_;
   std::optional<Clock> found;
   for (const auto& [partition, clock] : job.entered_at) {
@@ -93,6 +93,6 @@ void Session::Core::BecomeActive() {
 }
 
 // The step that we are at is gone: the others are further. Enters again, to learn where they are.
-void Session::Core::Resync() { DropTraining(); }
+void Core::Resync() { DropTraining(); }
 
 }  // namespace starling::session

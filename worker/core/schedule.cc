@@ -36,7 +36,7 @@ WorkRanges Missing(const WorkRanges& wanted, const WorkRanges& have) {
   return missing;
 }
 
-void Session::Core::Schedule() {
+void Core::Schedule() {
   if (!job_.has_value()) return;
   JobState& job = *job_;
   if (job.phase != JobPhase::kServing && job.phase != JobPhase::kLeaving) return;
@@ -53,18 +53,18 @@ void Session::Core::Schedule() {
   TellPrefetch();
 }
 
-size_t Session::Core::TrainingUnits() const {
+size_t Core::TrainingUnits() const {
   return std::count_if(job_->units.begin(), job_->units.end(), [](const auto& entry) {
     return entry.second.purpose == WorkPurpose::kTrain;
   });
 }
 
-uint64_t Session::Core::JobStep(const WorkRange& item) const {
+uint64_t Core::JobStep(const WorkRange& item) const {
   return item.epoch * job_->steps + item.first / job_->micro_batches;
 }
 
 // Whether there is a training unit that may be computed next.
-bool Session::Core::HasTraining() const {
+bool Core::HasTraining() const {
   const JobState& job = *job_;
   if (job.hold || job.policy_number != job.ordered_policy_number) return false;
   if (!job.bsp()) {
@@ -75,11 +75,9 @@ bool Session::Core::HasTraining() const {
   return job.training_open && static_cast<uint64_t>(job.clock) < end;
 }
 
-bool Session::Core::MayBegin() const {
-  return HasTraining() && TrainingUnits() < kTrainingUnitsMax;
-}
+bool Core::MayBegin() const { return HasTraining() && TrainingUnits() < kTrainingUnitsMax; }
 
-Activity Session::Core::activity() const {
+Activity Core::activity() const {
   if (!job_.has_value()) return Activity::kIdle;
   if (job_->computing.value != 0) {
     const bool train = job_->units.at(job_->computing).purpose == WorkPurpose::kTrain;
@@ -89,7 +87,7 @@ Activity Session::Core::activity() const {
   return trains ? Activity::kUnacked : Activity::kIdle;
 }
 
-void Session::Core::StartEvaluation() {
+void Core::StartEvaluation() {
   Unit unit;
   unit.purpose = WorkPurpose::kEvaluate;
   unit.lease = job_->evaluation.front();
@@ -100,7 +98,7 @@ void Session::Core::StartEvaluation() {
   Begin(std::move(unit));
 }
 
-bool Session::Core::StartTraining() {
+bool Core::StartTraining() {
   JobState& job = *job_;
   if (!MayBegin()) return false;
   const WorkRange item = RangeOf(job.training.front().work());
@@ -116,7 +114,7 @@ bool Session::Core::StartTraining() {
   return true;
 }
 
-bool Session::Core::StartStep() {
+bool Core::StartStep() {
   JobState& job = *job_;
   if (!MayBegin()) return false;
   const uint64_t step = job.clock;
@@ -134,7 +132,7 @@ bool Session::Core::StartStep() {
 
 // A new roster may give this worker more of the steps under way (BSP). What it did is not done
 // again; a later step has to wait, since it cannot get its values before this one is sealed.
-void Session::Core::StartMissing() {
+void Core::StartMissing() {
   JobState& job = *job_;
   if (!job.member || job.presence != Presence::kActive) return;
   for (auto& [step, work] : job.step_work) {
@@ -163,14 +161,14 @@ void Session::Core::StartMissing() {
 }
 
 // A value of version step + 1 is proof that the step is sealed for its slice.
-bool Session::Core::Sealed(Clock step) const {
+bool Core::Sealed(Clock step) const {
   for (size_t s = 0; s < job_->slices.size(); ++s) {
     if (job_->slices[s].contributes && job_->live[s].newest <= step) return false;
   }
   return true;
 }
 
-WorkRanges Session::Core::Assigned(Clock step) const {
+WorkRanges Core::Assigned(Clock step) const {
   const JobState& job = *job_;
   WorkRanges ranges;
   const auto& members = job.roster.members;
@@ -185,7 +183,7 @@ WorkRanges Session::Core::Assigned(Clock step) const {
   return ranges;
 }
 
-void Session::Core::Begin(Unit unit) {
+void Core::Begin(Unit unit) {
   JobState& job = *job_;
   unit.id = UnitId(next_unit_++);
   const bool train = unit.purpose == WorkPurpose::kTrain;
@@ -220,14 +218,14 @@ void Session::Core::Begin(Unit unit) {
 }
 
 // The unit is over: the next ones use its memory.
-void Session::Core::KeepCounts(Unit& unit) {
+void Core::KeepCounts(Unit& unit) {
   for (std::vector<uint32_t>* counts : {&unit.arrived, &unit.slices_left}) {
     if (counts->capacity() > 0) spare_counts_.push_back(std::move(*counts));
   }
 }
 
 // Makes sure that the slice has this version, or that a pull for it is open, and no other.
-void Session::Core::Want(SliceId slice, Params params, Clock clock) {
+void Core::Want(SliceId slice, Params params, Clock clock) {
   JobState& job = *job_;
   const bool live = params == Params::kLive;
   Held& held = (live ? job.live : job.snapshot)[slice.value];
@@ -248,7 +246,7 @@ void Session::Core::Want(SliceId slice, Params params, Clock clock) {
   Transmit(pull);
 }
 
-void Session::Core::TellPrefetch() {
+void Core::TellPrefetch() {
   JobState& job = *job_;
   if (job.prefetched_orders == orders_version_ && job.prefetched_clock == job.clock &&
       job.prefetched_unit == job.computing) {

@@ -23,7 +23,7 @@ Activity Session::activity() const { return core_->activity(); }
 
 std::string Session::ToString() const { return core_->ToString(); }
 
-void Session::Core::Step(const Event& event, absl::Time now, Actions& actions) {
+void Core::Step(const Event& event, absl::Time now, Actions& actions) {
   if (life_ == Life::kExited) return;
   now_ = now;
   actions_ = &actions;
@@ -34,7 +34,7 @@ void Session::Core::Step(const Event& event, absl::Time now, Actions& actions) {
 
 // What follows from the state, whatever the event was: each line does nothing unless something is
 // due.
-void Session::Core::Pump() {
+void Core::Pump() {
   if (life_ == Life::kExited) return;
   MaybeRegister();
   if (life_ == Life::kRegistered) {
@@ -52,11 +52,11 @@ void Session::Core::Pump() {
   MaybeExit();
 }
 
-void Session::Core::Release(BufferId buffer) {
+void Core::Release(BufferId buffer) {
   if (buffer.value != 0) Do(action::ReleaseBuffer{buffer});
 }
 
-std::string Session::Core::ToString() const {
+std::string Core::ToString() const {
   if (life_ != Life::kRegistered) return "not registered";
   std::string text = absl::StrCat("worker ", worker_.value, ".", incarnation_.value);
   if (draining_) absl::StrAppend(&text, " draining");

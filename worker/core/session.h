@@ -61,6 +61,8 @@ constexpr size_t RequestsAtFirst(size_t slices) { return 4 * slices + 64; }
 
 RunId RunOf(const Run& run);
 
+class Core;  // worker/core/core.h
+
 // Not thread-safe: one caller at a time. Owns no threads, reads no clock.
 class Session {
  public:
@@ -79,7 +81,6 @@ class Session {
   std::string ToString() const;
 
  private:
-  class Core;
   std::unique_ptr<Core> core_;
 };
 

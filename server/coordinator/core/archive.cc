@@ -16,7 +16,7 @@ constexpr size_t kArchivedBytesMax = 256 << 10;
 }  // namespace
 
 // Nullptr: there is none. Otherwise valid until the step's end, or until it is forgotten.
-Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
+Job* Core::FindJob(uint64_t uid) {
   if (auto archived = archive_.extract(uid)) Unpack(archived.mapped(), jobs_[uid]);
   const auto it = jobs_.find(uid);
   if (it == jobs_.end()) return nullptr;
@@ -26,7 +26,7 @@ Coordinator::Core::Job* Coordinator::Core::FindJob(uint64_t uid) {
 
 // The job no longer changes by itself, and no shard awaits orders for it. The newest jobs are in
 // every overview, and stay unpacked.
-bool Coordinator::Core::MayArchive(const Job& job) const {
+bool Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
   if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
   const auto newest = static_cast<ptrdiff_t>(std::min(options_.overview_ended, ended_.size()));
@@ -46,8 +46,7 @@ bool Coordinator::Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
-Coordinator::Core::Archived::Partition Coordinator::Core::OnShard(const Job& job,
-                                                                  const View& view) {
+Archived::Partition Core::OnShard(const Job& job, const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
   if (view.partition() >= job.partition_elements.size()) return on;
   on.elements = job.partition_elements[view.partition()];
@@ -55,7 +54,7 @@ Coordinator::Core::Archived::Partition Coordinator::Core::OnShard(const Job& job
   return on;
 }
 
-Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
+Archived Core::Pack(Job& job) {
   ArchivedJob packed;
   *packed.mutable_stored() = std::move(job.stored);
   *packed.mutable_state() = std::move(job.state);
@@ -75,7 +74,7 @@ Coordinator::Core::Archived Coordinator::Core::Pack(Job& job) {
   return archived;
 }
 
-void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
+void Core::Unpack(const Archived& archived, Job& job) {
   ArchivedJob packed;
   STARLING_CHECK(packed.ParseFromString(archived.bytes), "what was packed can be unpacked");
   job.stored = std::move(*packed.mutable_stored());
@@ -98,7 +97,7 @@ void Coordinator::Core::Unpack(const Archived& archived, Job& job) {
 }
 
 // Packs the jobs that the step unpacked or ended.
-void Coordinator::Core::Archive() {
+void Core::Archive() {
   for (const uint64_t uid : std::exchange(unpacked_, {})) {
     const auto it = jobs_.find(uid);
     if (it == jobs_.end() || !MayArchive(it->second)) continue;

@@ -38,7 +38,7 @@ uint64_t Coordinator::generation() const { return core_->generation(); }
 
 // ---- One step ----
 
-void Coordinator::Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
+void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   now_ = last_step_ = started_ = now;
   wall_ahead_ = wall - now;
   cluster_.set_schema(records::kSchema);
@@ -71,7 +71,7 @@ void Coordinator::Core::Start(absl::Time now, absl::Time wall, Actions& actions)
   Flush(actions, false);
 }
 
-void Coordinator::Core::Step(const Event& event, absl::Time now, Actions& actions) {
+void Core::Step(const Event& event, absl::Time now, Actions& actions) {
   now_ = std::max(now, now_);
   NoticePause();
   std::visit([this](const auto& e) { On(e); }, event);
@@ -107,14 +107,14 @@ void Coordinator::Core::Step(const Event& event, absl::Time now, Actions& action
 }
 
 // A coordinator that was stopped itself (SIGSTOP, a laptop's lid) has heard nobody meanwhile.
-void Coordinator::Core::NoticePause() {
+void Core::NoticePause() {
   const absl::Duration pause = now_ - last_step_;
   last_step_ = now_;
   if (pause <= options_.liveness / 4) return;
   ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
 }
 
-void Coordinator::Core::Flush(Actions& actions, bool tick) {
+void Core::Flush(Actions& actions, bool tick) {
   const bool persist = !DefenceMasked(Defence::kCoordinatorPersist) || tick;
   if (persist && !batch_.empty()) actions.push_back(action::Persist{std::exchange(batch_, {})});
   for (CurveNews& news : curve_news_) actions.push_back(action::WriteCurve{std::move(news)});
@@ -127,7 +127,7 @@ void Coordinator::Core::Flush(Actions& actions, bool tick) {
   replies_.clear();
 }
 
-void Coordinator::Core::On(const event::CallGone& event) {
+void Core::On(const event::CallGone& event) {
   ForEachDaemon([&](Daemon& daemon) {
     if (daemon.parked && daemon.parked->call == event.call) daemon.parked.reset();
   });
@@ -138,11 +138,9 @@ void Coordinator::Core::On(const event::CallGone& event) {
 
 // ---- Common ----
 
-void Coordinator::Core::Reply(CallId call, CallReply reply) {
-  replies_.emplace_back(call, std::move(reply));
-}
+void Core::Reply(CallId call, CallReply reply) { replies_.emplace_back(call, std::move(reply)); }
 
-void Coordinator::Core::Log(Job& job, const std::string& text) {
+void Core::Log(Job& job, const std::string& text) {
   LogEntry entry;
   entry.set_number(++job.last_log);
   entry.set_time(TimeText(wall()));
@@ -153,43 +151,41 @@ void Coordinator::Core::Log(Job& job, const std::string& text) {
 }
 
 // A key is put or deleted in one batch, never both: the last word counts.
-void Coordinator::Core::Put(const std::string& key, std::string value) {
+void Core::Put(const std::string& key, std::string value) {
   std::erase(batch_.deletes, key);
   batch_.puts[key] = std::move(value);
 }
 
-void Coordinator::Core::Delete(const std::string& key) {
+void Core::Delete(const std::string& key) {
   batch_.puts.erase(key);
   batch_.deletes.push_back(key);
 }
 
-void Coordinator::Core::SaveCluster() {
-  batch_.puts[records::Cluster()] = cluster_.SerializeAsString();
-}
+void Core::SaveCluster() { batch_.puts[records::Cluster()] = cluster_.SerializeAsString(); }
 
-void Coordinator::Core::Save(const Worker& worker) {
+void Core::Save(const Worker& worker) {
   batch_.puts[records::Worker(worker.id())] = worker.stored.SerializeAsString();
 }
 
-void Coordinator::Core::Save(const Shard& shard) {
+void Core::Save(const Shard& shard) {
   batch_.puts[records::Shard(shard.id())] = shard.stored.SerializeAsString();
 }
 
 // What the job has run for, as far as a coordinator was there to see it.
-int64_t Coordinator::Core::RunningMicros(const Job& job) const {
+int64_t Core::RunningMicros(const Job& job) const {
   return job.state.running_us() +
          (job.running() ? absl::ToInt64Microseconds(now_ - job.running_since) : 0);
 }
 
-double Coordinator::Core::RunningSeconds(const Job& job) const {
+double Core::RunningSeconds(const Job& job) const {
   return static_cast<double>(RunningMicros(job)) / 1e6;
 }
 
-std::string Coordinator::Core::TimeText(absl::Time time) {
+std::string Core::TimeText(absl::Time time) {
   return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
 }
 
-void Coordinator::Core::SaveState(Job& job) {
+void Core::SaveState(Job& job) {
   const int64_t running = RunningMicros(job);
   job.running_since += absl::Microseconds(running - job.state.running_us());
   job.state.set_running_us(running);

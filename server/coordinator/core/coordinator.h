@@ -224,6 +224,8 @@ struct CoordinatorOptions {
   std::string shard_command = "starling-ps";
 };
 
+class Core;  // server/coordinator/core/core.h
+
 // How daemons meet their orders:
 // * A worker that shall serve a job gets orders with the job, views, policy and roster; it
 // prepares,
@@ -261,8 +263,6 @@ class Coordinator {
   bool AsksForFolder(const SubmitRequest& request) const;
 
   uint64_t generation() const;
-
-  class Core;  // server/coordinator/core/core.h
 
  private:
   explicit Coordinator(std::unique_ptr<Core> core);

@@ -1,4 +1,5 @@
-// The coordinator core's state and its verbs, one file each (on_*.cc). Internal to this folder.
+// The coordinator core: its verbs, one file each (on_*.cc), and the state that they share. Internal
+// to this folder.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_CORE_H_
 #define STARLING_SERVER_COORDINATOR_CORE_CORE_H_
 
@@ -12,22 +13,20 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/data_plan/job_steps.h"
 #include "common/placement/layout.h"
 #include "server/coordinator/core/coordinator.h"
-#include "server/coordinator/core/partition_reports.h"
-#include "server/coordinator/core/range_sums.h"
+#include "server/coordinator/core/daemon.h"
+#include "server/coordinator/core/job.h"
 #include "server/coordinator/core/records.h"
 #include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/curves/job_curve.h"
 #include "server/coordinator/explain/evidence.h"
-#include "server/coordinator/explain/window.h"
 #include "server/coordinator/guard/policy_guard.h"
 #include "server/coordinator/leases/lease_table.h"
 
 namespace starling::coordinator {
 
-class Coordinator::Core {
+class Core {
  public:
   Core(const CoordinatorOptions& options) : options_(options) {}
 
@@ -43,239 +42,6 @@ class Coordinator::Core {
   absl::Status LoadRecord(const std::string& key, const std::string& value, StoredCurves& curves);
   absl::Status LoadJobRecord(const std::string& key, const std::string& value,
                              StoredCurves& curves);
-
-  // ---- State ----
-  struct Job;
-
-  struct ParkedCall {  // a report that is held until there is news
-    CallId call;
-    absl::Time until;
-    uint64_t orders_seen = 0;
-  };
-
-  // The latest orders for a job, and the version in which each part came that orders leave out for
-  // a daemon that has seen that version: the job's description, its views and its roster.
-  class Told {
-   public:
-    // Whether these are the orders for `job` (null: for none). `rest`: what is never left out.
-    bool Is(const Job* job, const std::string& rest) const;
-    // `described`: the daemon has the job's description from the previous coordinator.
-    void Tell(const Job* job, std::string rest, uint64_t version, bool described);
-    const Run& run() const { return run_; }
-    uint64_t version() const { return version_; }
-    bool ViewsUnseen(uint64_t seen) const { return views_at_ > seen; }
-    // The oldest version of what a daemon that has seen `seen` has not seen.
-    uint64_t OldestUnseen(uint64_t seen) const;
-    // The description and the roster, as far as they are unseen.
-    template <typename Orders>
-    void AddUnseen(const Job& job, uint64_t seen, bool described, Orders& orders) const;
-
-   private:
-    Run run_;
-    uint64_t views_ = 0, roster_ = 0;  // numbers
-    std::string rest_;
-    uint64_t described_at_ = 0, views_at_ = 0, roster_at_ = 0, version_ = 0;
-  };
-
-  struct Daemon {
-    StoredDaemon stored;    // durable
-    bool heard = false;     // in this generation
-    absl::Time last_heard;  // when not heard: the start and its grace
-    uint64_t sequence = 0;  // of the last report taken
-    uint64_t orders_version = 0;
-    std::optional<ParkedCall> parked;
-
-    uint32_t id() const { return stored.id(); }
-    const std::string& name() const { return stored.registration().name(); }
-    bool fenced() const { return stored.fenced(); }
-    bool left() const { return stored.left(); }
-    bool live() const { return heard && !fenced(); }
-  };
-
-  struct Worker : Daemon {
-    WorkerReport report;                      // the last one taken
-    Told told;                                // the content of orders_version
-    std::map<uint64_t, uint64_t> inspect_at;  // by request: the version in which it came
-    uint64_t job = 0;                         // ordered to serve
-    uint64_t member_of = 0;                   // in whose roster it is
-    // From hold_version on, the orders tell the worker to start no work of the job whose member it
-    // is until the step of this policy is decided; 0: they do not.
-    uint64_t hold_policy = 0;
-    uint64_t hold_version = 0;
-    uint64_t ordered_at = 0;   // grows with each order: the largest came to its job last
-    absl::Time release_since;  // member of a job that it is no longer ordered to serve
-    uint64_t counted_job = 0;  // whose counters these are
-    explain::Window<explain::WorkerCounters> counters;
-    std::map<uint32_t, absl::Time> links_down;  // by shard: since when
-    // Why this incarnation is not ordered to serve a job again.
-    struct Aside {
-      uint32_t era = 0;                            // of the job
-      uint64_t at = 0;                             // when, as ordered_at counts
-      Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it made no progress
-      std::string why;
-      bool ask_again = false;                      // once it is idle: the cause may be gone
-      absl::Time ask_at = absl::InfiniteFuture();  // sets ask_again
-      int times = 0;                               // how often it made no progress
-    };
-    std::map<uint64_t, Aside> aside;  // by job
-    bool slow_to_look = false;        // it did not answer the last request to inspect data in time
-    bool releasing() const { return member_of != 0 && job != member_of; }
-    bool idle() const {
-      return live() && job == 0 && member_of == 0 && !report.draining() &&
-             report.run().job_uid() == 0;
-    }
-  };
-
-  struct Shard : Daemon {
-    std::optional<uint64_t> memory_room;  // bytes, as it last reported
-    uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
-    uint64_t partitions = 0;              // of these views: name this incarnation
-    uint64_t elements = 0;                // in those partitions
-    uint64_t planned_bytes = 0;           // for those partitions
-    std::string trouble;                  // see ShardReport
-
-    std::map<uint64_t, Told> told;         // by uid: jobs that have not ended on the shard
-    std::map<uint64_t, uint64_t> changed;  // uids by Told::version
-    std::map<uint64_t, Run> dropped;       // by version, until the shard has seen it
-    // What it last reported to hold; `whole`: all, since this coordinator's start.
-    std::map<uint64_t, HeldJob> held;
-    bool whole = false;
-    uint64_t value_bytes = 0;  // sum over `held`
-
-    bool hosts(const View& view) const {  // as this incarnation
-      return view.primary() == id() && view.primary_incarnation() == stored.incarnation();
-    }
-  };
-
-  struct Departure {  // a member that was lost
-    std::string address;
-    std::string why;
-    absl::Time last_heard;
-  };
-
-  struct Evaluation {
-    std::optional<LeaseTable> leases;
-    RangeSums sums;
-  };
-  // The progress of an evaluation: items done, and items held by each worker.
-  struct EvaluationSeen {
-    uint32_t epoch = 0;
-    uint64_t done = 0;                  // items
-    std::map<uint32_t, uint64_t> held;  // by worker: how many
-    bool operator==(const EvaluationSeen&) const = default;
-  };
-
-  struct Job {
-    StoredJob stored;  // durable, as are:
-    StoredJobState state;
-    std::map<uint32_t, EpochResult> results;
-
-    std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
-    std::vector<uint64_t> partition_elements;
-    std::vector<uint64_t> partition_bytes;       // planned
-    PartitionReports partitions;                 // none when over and settled
-    uint64_t views_number = 1;                   // grows with each change of the views
-    std::optional<LeaseTable> training;          // of state.epoch; SSP and async
-    std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
-    std::map<uint32_t, RangeSums> train_sums;
-    // The first step whose losses this coordinator receives; an earlier coordinator received those
-    // before. None: some partition has not reported its coverage.
-    std::optional<uint64_t> losses_from = 0;
-    std::map<uint32_t, double> seconds_per_item;  // by worker; survives the lease tables
-    bool recovering = false;        // after a start: no grants until all have reported
-    bool coverage_changed = false;  // free items may turn out to be covered
-    absl::Time pending_since;
-    absl::Time running_since;  // when state.running_us was last brought up to date
-    absl::Time coverage_read;  // when the shards' coverage was last marked in `training`
-    absl::Time last_cut;
-    std::optional<double> loss;        // smoothed
-    std::optional<PolicyGuard> guard;  // if the job has one
-    uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
-    uint64_t guarded_policy = 0;       // number of the policy that it judges
-    JobCurve curve;                    // durable, except for the last seconds before a crash
-    absl::Time curve_saved;
-    uint32_t curve_chunks = 0;   // its stored records
-    uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
-    absl::Time ended_at;         // if the job is over
-    std::string unreadable;      // why this version cannot read its layout; empty: it can
-    std::optional<int64_t> labels_per_sample;
-    std::deque<LogEntry> log;
-    uint64_t last_log = 0;
-    // What explanations need.
-    std::vector<explain::Window<PartitionTimes>> partition_counters;
-    std::map<std::string, Departure> departed;  // by name, until the worker is back
-    absl::Time policy_asked;                    // when its newest policy was requested
-    absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
-    uint64_t steps_seen = 0;
-    absl::Time stepped;                             // when the last step finished
-    std::optional<EvaluationSeen> evaluation_seen;  // the first evaluation in progress
-    absl::Time evaluation_moved;                    // when that last changed
-
-    std::string inspector;      // the worker that looked at the data; empty after a restart
-    bool told_waiting = false;  // the log tells what it waits for
-    bool has_turn = false;      // PENDING: see MayHaveTurn
-    // Since when all workers that could serve it are set aside.
-    absl::Time unserved_since = absl::InfiniteFuture();
-
-    uint64_t uid() const { return stored.description().run().job_uid(); }
-    const JobSpec& spec() const { return stored.description().spec(); }
-    const std::string& name() const { return spec().name(); }
-    uint64_t samples() const { return stored.description().train_samples(); }
-    // Its steps, as common/data_plan/job_steps.h counts them.
-    uint32_t epochs() const { return JobEpochs(spec(), samples()); }
-    uint64_t steps() const { return JobSteps(spec(), samples()); }
-    uint64_t epoch_steps() const { return StepsInFullEpoch(spec(), samples()); }
-    uint64_t steps_in(uint32_t epoch) const { return StepsInEpoch(spec(), samples(), epoch); }
-    bool evaluates_at(uint32_t epoch) const { return EvaluatesAt(spec(), samples(), epoch); }
-    bool running() const { return state.state() == RUNNING; }
-    bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
-    std::vector<LeaseTable*> lease_tables();  // progress.cc: evaluations before training
-    // on_policy.cc
-    const PolicyRecord& policy() const;  // in force
-    PolicyRecord* next_policy();
-    const PolicyRecord* next_policy() const;
-    bool holds() const;
-    bool bsp() const { return policy().policy().kind() == Policy::BSP; }
-  };
-
-  // A job that is over, serialized.
-  struct Archived {
-    struct Partition {
-      uint32_t shard = 0;
-      uint64_t incarnation = 0;  // of the shard
-      uint64_t elements = 0;
-      uint64_t bytes = 0;  // planned
-    };
-    absl::Time ended_at;
-    std::vector<Partition> on;
-    std::string bytes;  // an ArchivedJob
-  };
-
-  struct Submission {  // a worker inspects its data
-    CallId call;
-    SubmitRequest request;
-    uint64_t inspect = 0;
-    uint32_t worker = 0;                           // 0: none found yet
-    std::map<uint32_t, std::string> refused_by;    // names of workers that cannot serve it, by id
-    absl::Status error;                            // the first one's error
-    absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
-    absl::Time without_worker;                     // since when no worker could be asked
-
-    absl::Status Refusal() const;
-  };
-
-  struct PendingRegistration {  // waits until the name's owner proves alive or is lost
-    CallId call;
-    RegisterRequest request;
-    absl::Time since;
-  };
-
-  struct PendingLogs {
-    CallId call;
-    LogsRequest request;
-    uint64_t uid = 0;
-    absl::Time until;
-  };
 
   absl::Status CheckReferences(const Job& job) const;  // snapshot.cc
   static absl::Status PlanPartitions(Job& job);  // snapshot.cc: sizes and slots; checks the digest

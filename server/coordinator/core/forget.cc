@@ -18,18 +18,18 @@ constexpr size_t kDeletedRemembered = 1000;
 
 // ---- Daemons ----
 
-bool Coordinator::Core::MayForget(const Worker& worker) const {
+bool Core::MayForget(const Worker& worker) const {
   return worker.fenced() && worker.job == 0 && worker.member_of == 0 &&
          !registrations_.contains({WORKER, worker.name()});
 }
 
 // Views of kept jobs say with which shard their values were lost.
-bool Coordinator::Core::MayForget(const Shard& shard) const {
+bool Core::MayForget(const Shard& shard) const {
   return shard.fenced() && shard.named_by == 0 && !registrations_.contains({SHARD, shard.name()});
 }
 
 template <typename Daemons>
-void Coordinator::Core::ForgetSome(Daemons& daemons, size_t at_most, bool at_once) {
+void Core::ForgetSome(Daemons& daemons, size_t at_most, bool at_once) {
   for (auto it = daemons.begin(); it != daemons.end() && at_most > 0;) {
     const auto& daemon = it->second;
     const absl::Duration keep = daemon.left() ? options_.forget_left : options_.forget_lost;
@@ -46,7 +46,7 @@ void Coordinator::Core::ForgetSome(Daemons& daemons, size_t at_most, bool at_onc
   }
 }
 
-void Coordinator::Core::ForgetDaemons() {
+void Core::ForgetDaemons() {
   if (now_ < forgets_at_) return;
   forgets_at_ = now_ + kForgetPeriod;
   ForgetSome(workers_, kForgottenAtOnce, false);
@@ -54,20 +54,20 @@ void Coordinator::Core::ForgetDaemons() {
 }
 
 // When all names are taken, a lost daemon is forgotten early.
-void Coordinator::Core::MakePlaceForName(Role role) {
+void Core::MakePlaceForName(Role role) {
   if (role == WORKER && workers_.size() >= limits::kDaemonsMax) ForgetSome(workers_, 1, true);
   if (role == SHARD && shards_.size() >= limits::kDaemonsMax) ForgetSome(shards_, 1, true);
 }
 
 // ---- Jobs ----
 
-std::string Coordinator::Core::KeptUntil(const Job& job) const {
+std::string Core::KeptUntil(const Job& job) const {
   if (!job.over() || options_.keep_ended_for == absl::InfiniteDuration()) return "";
   return TimeText(absl::FromUnixMicros(job.state.ended_us()) + options_.keep_ended_for);
 }
 
 // A warning before retention acts for the first time; empty: none.
-std::string Coordinator::Core::RetentionText() const {
+std::string Core::RetentionText() const {
   const size_t keep = options_.keep_ended_jobs;
   if (keep == std::numeric_limits<size_t>::max() || retention_acted_ ||
       ended_.size() < keep - keep / 10)
@@ -78,7 +78,7 @@ std::string Coordinator::Core::RetentionText() const {
       "is deleted with its parameters for each one that ends; export what you need");
 }
 
-void Coordinator::Core::ForgetJobs() {
+void Core::ForgetJobs() {
   size_t too_many = ended_.size() - std::min(ended_.size(), options_.keep_ended_jobs);
   size_t count = 0;
   for (auto next = ended_.begin(); next != ended_.end() && count < kForgottenAtOnce;) {
@@ -111,7 +111,7 @@ void Coordinator::Core::ForgetJobs() {
   }
 }
 
-absl::Status Coordinator::Core::NoSuchJob(const std::string& name) const {
+absl::Status Core::NoSuchJob(const std::string& name) const {
   const auto deleted = std::find_if(deleted_lately_.rbegin(), deleted_lately_.rend(),
                                     [&](const auto& entry) { return entry.first == name; });
   return absl::NotFoundError(absl::StrCat(

@@ -10,7 +10,7 @@
 namespace starling::coordinator {
 
 // A new job, or one from the store. Its name and state are known.
-void Coordinator::Core::Enlist(const Job& job) {
+void Core::Enlist(const Job& job) {
   by_name_[job.name()] = job.uid();
   if (!job.spec().output().empty()) by_output_[job.spec().output()] = job.name();
   by_state_[job.state.state()].insert(job.uid());
@@ -18,7 +18,7 @@ void Coordinator::Core::Enlist(const Job& job) {
   for (const View& view : job.state.views()) CountView(job, view, 1);
 }
 
-void Coordinator::Core::SetState(Job& job, JobState state) {
+void Core::SetState(Job& job, JobState state) {
   by_state_[job.state.state()].erase(job.uid());
   by_state_[state].insert(job.uid());
   job.state.set_state(state);
@@ -34,7 +34,7 @@ void Coordinator::Core::SetState(Job& job, JobState state) {
 }
 
 // Deletes all its records, and answers the calls that follow its log.
-void Coordinator::Core::Forget(Job& job) {
+void Core::Forget(Job& job) {
   const uint64_t uid = job.uid();
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
   DeleteCurve(job);
@@ -59,30 +59,30 @@ void Coordinator::Core::Forget(Job& job) {
   }
 }
 
-Coordinator::Core::Job* Coordinator::Core::FindJob(const std::string& name) {
+Job* Core::FindJob(const std::string& name) {
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : FindJob(it->second);
 }
 
-Coordinator::Core::Job* Coordinator::Core::FindRunning(uint64_t uid) {
+Job* Core::FindRunning(uint64_t uid) {
   auto it = jobs_.find(uid);
   return it != jobs_.end() && it->second.running() ? &it->second : nullptr;
 }
 
-const std::set<uint64_t>& Coordinator::Core::UidsIn(JobState state) const {
+const std::set<uint64_t>& Core::UidsIn(JobState state) const {
   static const std::set<uint64_t> none;
   const auto uids = by_state_.find(state);
   return uids == by_state_.end() ? none : uids->second;
 }
 
-std::vector<Coordinator::Core::Job*> Coordinator::Core::JobsIn(JobState state) {
+std::vector<Job*> Core::JobsIn(JobState state) {
   std::vector<Job*> jobs;
   for (const uint64_t uid : UidsIn(state)) jobs.push_back(&jobs_.at(uid));
   return jobs;
 }
 
 // The newest job in one of the states that is older than `uid`; 0: none.
-uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) const {
+uint64_t Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) const {
   uint64_t newest = 0;
   for (const JobState state : states) {
     const std::set<uint64_t>& uids = UidsIn(state);
@@ -93,11 +93,11 @@ uint64_t Coordinator::Core::OlderThan(uint64_t uid, const std::vector<JobState>&
 }
 
 // Updates the shard's totals: `sign` 1 adds the view, -1 removes it.
-void Coordinator::Core::CountView(const Job& job, const View& view, int sign) {
+void Core::CountView(const Job& job, const View& view, int sign) {
   CountView(job.uid(), OnShard(job, view), sign);
 }
 
-void Coordinator::Core::CountView(uint64_t uid, const Archived::Partition& on, int sign) {
+void Core::CountView(uint64_t uid, const Archived::Partition& on, int sign) {
   const auto it = shards_.find(on.shard);
   if (it == shards_.end()) return;
   Shard& shard = it->second;

@@ -9,7 +9,7 @@
 #include "server/coordinator/core/core.h"
 
 namespace starling::coordinator {
-std::vector<Coordinator::Core::Worker*> Coordinator::Core::Serving(uint64_t job) {
+std::vector<Worker*> Core::Serving(uint64_t job) {
   std::vector<Worker*> serving;
   for (auto& [id, worker] : workers_) {
     if (worker.job == job && !worker.fenced()) serving.push_back(&worker);
@@ -18,7 +18,7 @@ std::vector<Coordinator::Core::Worker*> Coordinator::Core::Serving(uint64_t job)
 }
 
 // Orders the worker to serve `job` (0: none). Its own reports make it enter or leave the roster.
-void Coordinator::Core::Order(Worker& worker, uint64_t job) {
+void Core::Order(Worker& worker, uint64_t job) {
   worker.job = job;
   worker.ordered_at = ++last_order_;
   worker.release_since = now_;
@@ -30,7 +30,7 @@ void Coordinator::Core::Order(Worker& worker, uint64_t job) {
   }
 }
 
-void Coordinator::Core::AddMember(Job& job, Worker& worker) {
+void Core::AddMember(Job& job, Worker& worker) {
   Roster& roster = *job.state.mutable_roster();
   roster.set_number(roster.number() + 1);
   Member member;
@@ -58,7 +58,7 @@ void Coordinator::Core::AddMember(Job& job, Worker& worker) {
   advance_.insert(job.uid());
 }
 
-void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
+void Core::RemoveMember(Worker& worker, const std::string& why) {
   const uint64_t uid = std::exchange(worker.member_of, 0);
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
@@ -88,7 +88,7 @@ void Coordinator::Core::RemoveMember(Worker& worker, const std::string& why) {
   advance_.insert(uid);
 }
 
-bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
+bool Core::IsSetAside(const Worker& worker, const Job& job) {
   const auto it = worker.aside.find(job.uid());
   if (it == worker.aside.end() || it->second.era != job.stored.description().run().era())
     return false;
@@ -98,7 +98,7 @@ bool Coordinator::Core::IsSetAside(const Worker& worker, const Job& job) {
 
 // A worker that served or prepared the job left it: its GPU memory is free again, so workers that
 // were set aside for lack of memory are asked once more.
-void Coordinator::Core::AskAgain(uint64_t uid) {
+void Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
   for (auto& [id, worker] : workers_) {
@@ -109,7 +109,7 @@ void Coordinator::Core::AskAgain(uint64_t uid) {
   schedule_ = true;
 }
 
-std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(const Job& job) const {
+std::vector<const Worker*> Core::SetAsideFor(const Job& job) const {
   std::vector<const Worker*> workers;
   for (const auto& [id, worker] : workers_) {
     if (IsSetAside(worker, job)) workers.push_back(&worker);
@@ -119,7 +119,7 @@ std::vector<const Coordinator::Core::Worker*> Coordinator::Core::SetAsideFor(con
 
 // Whether a worker other than `but` serves or prepares the job, or could: also one that serves
 // another job, or has not reported since the start.
-bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const {
+bool Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
     if (&worker == but || worker.fenced() || worker.report.draining()) return false;
@@ -131,8 +131,7 @@ bool Coordinator::Core::OthersMayServe(const Job& job, const Worker* but) const 
 
 // The job goes on without the worker. Without any other worker, a job that was never served fails;
 // one that was served waits, as if all its workers were lost, to keep what it has learned.
-void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind,
-                                 const std::string& why) {
+void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why) {
   const bool others = OthersMayServe(job, &worker);
   // Workers that share a GPU and prepare at once may each find its memory taken by the others.
   const std::vector<const Worker*> before = SetAsideFor(job);
@@ -171,7 +170,7 @@ void Coordinator::Core::SetAside(Worker& worker, Job& job, Fault::Kind kind,
 // Ends a job without members if all workers that could serve it are set aside for lasting causes.
 // Lack of memory and lack of progress may pass; other causes last, unless a lost worker returns
 // without them.
-void Coordinator::Core::EndUnserved(Job& job) {
+void Core::EndUnserved(Job& job) {
   const std::vector<const Worker*> aside = SetAsideFor(job);
   const bool served = job.state.roster().members_size() > 0;
   const bool lasts = std::all_of(aside.begin(), aside.end(), [&](const Worker* worker) {
@@ -189,7 +188,7 @@ void Coordinator::Core::EndUnserved(Job& job) {
   }
 }
 
-std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
+std::string Core::WhyNobodyServes(const Job& job) const {
   std::vector<std::string> reasons;
   for (const Worker* worker : SetAsideFor(job)) {
     reasons.push_back(worker->aside.at(job.uid()).why);
@@ -201,7 +200,7 @@ std::string Coordinator::Core::WhyNobodyServes(const Job& job) const {
 }
 
 // Ends this incarnation of the worker: it was killed, fell silent, or left in good order.
-void Coordinator::Core::Lose(Worker& worker, const std::string& why) {
+void Core::Lose(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
   worker.stored.set_left(worker.report.drained());
@@ -224,7 +223,7 @@ void Coordinator::Core::Lose(Worker& worker, const std::string& why) {
 }
 
 // Until shards are replicated, what it hosted is lost.
-void Coordinator::Core::Lose(Shard& shard, const std::string& why) {
+void Core::Lose(Shard& shard, const std::string& why) {
   if (shard.fenced()) return;
   shard.stored.set_fenced(true);
   Save(shard);

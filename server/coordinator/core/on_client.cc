@@ -57,7 +57,7 @@ class PageRoom {
 
 }  // namespace
 
-void Coordinator::Core::On(const event::GetJob& event) {
+void Core::On(const event::GetJob& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   JobReply reply = DescribeJob(*job);
@@ -67,7 +67,7 @@ void Coordinator::Core::On(const event::GetJob& event) {
 
 // Those that live come first, then those that are over; the newest first of each. A job that ends
 // between two pages may be on both.
-void Coordinator::Core::On(const event::ListJobs& event) {
+void Core::On(const event::ListJobs& event) {
   const std::string& after = event.request.page().after();
   const bool ended_only = absl::StartsWith(after, kEndedToken);
   uint64_t last = std::numeric_limits<uint64_t>::max();
@@ -103,7 +103,7 @@ void Coordinator::Core::On(const event::ListJobs& event) {
 
 // Entries in the order of their ids, from behind `page.after` on.
 template <typename List, typename Event, typename Daemons, typename Add>
-void Coordinator::Core::ReplyWithPage(const Event& event, const Daemons& daemons, const Add& add) {
+void Core::ReplyWithPage(const Event& event, const Daemons& daemons, const Add& add) {
   const std::string& after = event.request.page().after();
   uint32_t last = 0;
   if (!after.empty() && !absl::SimpleAtoi(after, &last)) return Reply(event.call, BadPage(after));
@@ -123,15 +123,15 @@ void Coordinator::Core::ReplyWithPage(const Event& event, const Daemons& daemons
   Reply(event.call, std::move(reply));
 }
 
-void Coordinator::Core::On(const event::ListWorkers& event) {
+void Core::On(const event::ListWorkers& event) {
   ReplyWithPage<ListWorkersReply>(event, workers_, &ListWorkersReply::add_workers);
 }
 
-void Coordinator::Core::On(const event::ListShards& event) {
+void Core::On(const event::ListShards& event) {
   ReplyWithPage<ListShardsReply>(event, shards_, &ListShardsReply::add_shards);
 }
 
-void Coordinator::Core::On(const event::Overview& event) {
+void Core::On(const event::Overview& event) {
   ClusterView view;
   view.time = now_;
   view.generation = generation();
@@ -171,7 +171,7 @@ void Coordinator::Core::On(const event::Overview& event) {
   Reply(event.call, std::move(view));
 }
 
-void Coordinator::Core::On(const event::CancelJob& event) {
+void Core::On(const event::CancelJob& event) {
   Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (job->over() && job->state.state() != CANCELLED) {
@@ -183,7 +183,7 @@ void Coordinator::Core::On(const event::CancelJob& event) {
   Reply(event.call, Empty());
 }
 
-void Coordinator::Core::On(const event::DeleteJob& event) {
+void Core::On(const event::DeleteJob& event) {
   Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   if (!job->over()) {
@@ -202,7 +202,7 @@ void Coordinator::Core::On(const event::DeleteJob& event) {
   Reply(event.call, Empty());
 }
 
-void Coordinator::Core::On(const event::Logs& event) {
+void Core::On(const event::Logs& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   const double asked = event.request.wait_seconds();
@@ -211,7 +211,7 @@ void Coordinator::Core::On(const event::Logs& event) {
 }
 
 // Held until there is an entry that the caller has not seen, the job is over, or the wait is.
-void Coordinator::Core::AnswerLogs() {
+void Core::AnswerLogs() {
   std::erase_if(logs_, [this](const PendingLogs& logs) {
     const Job& job = jobs_.at(logs.uid);
     const bool news = !job.log.empty() && job.log.back().number() > logs.request.after();

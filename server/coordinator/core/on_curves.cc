@@ -22,7 +22,7 @@ uint32_t Chunks(size_t points) {
 
 }  // namespace
 
-void Coordinator::Core::On(const event::Curves& event) {
+void Core::On(const event::Curves& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   CurvesReply reply;
@@ -32,7 +32,7 @@ void Coordinator::Core::On(const event::Curves& event) {
 }
 
 // The point with the job's last step is made at the job's end, when the last losses have come.
-void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
+void Core::AdvanceCurve(Job& job, bool last) {
   if (job.state.started_us() == 0) return;
   const bool trained = job.state.epoch() >= job.epochs();
   const bool cut_seen = job.last_cut != absl::Time();
@@ -49,8 +49,7 @@ void Coordinator::Core::AdvanceCurve(Job& job, bool last) {
   if (now_ - job.curve_saved >= kCurveSavePeriod) SaveCurve(job);
 }
 
-JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double seconds,
-                                                absl::Time wall) const {
+JobCurve::Moment Core::CurveMoment(Job& job, uint64_t step, double seconds, absl::Time wall) const {
   JobCurve::Moment moment;
   moment.step = step;
   moment.seconds = seconds;
@@ -70,7 +69,7 @@ JobCurve::Moment Coordinator::Core::CurveMoment(Job& job, uint64_t step, double 
   return moment;
 }
 
-void Coordinator::Core::SaveCurve(Job& job) {
+void Core::SaveCurve(Job& job) {
   job.curve_saved = now_;
   const std::vector<CurvePoint>& points = job.curve.points();
   if (job.curve.first_unsaved() == points.size()) return;
@@ -91,12 +90,12 @@ void Coordinator::Core::SaveCurve(Job& job) {
   job.curve.MarkSaved();
 }
 
-void Coordinator::Core::DeleteCurve(const Job& job) {
+void Core::DeleteCurve(const Job& job) {
   for (uint32_t chunk = 0; chunk < job.curve_chunks; ++chunk)
     Delete(records::JobCurve(job.uid(), chunk));
 }
 
-void Coordinator::Core::RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks) {
+void Core::RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks) {
   std::vector<CurvePoint> points;
   uint32_t merges = 0;
   for (auto& [number, chunk] : chunks) {
@@ -110,8 +109,8 @@ void Coordinator::Core::RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> c
 
 // ---- Event files ----
 
-void Coordinator::Core::TellCurve(const Job& job, const CurvePoint* point,
-                                  const EpochResult* result, bool over) {
+void Core::TellCurve(const Job& job, const CurvePoint* point, const EpochResult* result,
+                     bool over) {
   if (job.spec().tensorboard().empty()) return;
   CurveNews news;
   news.job = job.uid();
@@ -124,7 +123,7 @@ void Coordinator::Core::TellCurve(const Job& job, const CurvePoint* point,
 }
 
 // After a start: results from behind the last stored point are void in the files, and said anew.
-void Coordinator::Core::TellCurveAgain(const Job& job) {
+void Core::TellCurveAgain(const Job& job) {
   for (const auto& [epoch, result] : job.results) {
     if (job.running() && result.evaluated() && result.step() >= job.curve_session)
       TellCurve(job, nullptr, &result);

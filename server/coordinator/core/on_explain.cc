@@ -19,11 +19,11 @@ constexpr absl::Duration kDepartureTold = absl::Minutes(10);
 
 }  // namespace
 
-double Coordinator::Core::SecondsSince(absl::Time time) const {
+double Core::SecondsSince(absl::Time time) const {
   return std::max(0.0, absl::ToDoubleSeconds(now_ - time));
 }
 
-void Coordinator::Core::On(const event::Explain& event) {
+void Core::On(const event::Explain& event) {
   const Job* job = FindJob(event.request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(event.request.name()));
   const explain::Evidence evidence = GatherEvidence(*job);
@@ -38,7 +38,7 @@ void Coordinator::Core::On(const event::Explain& event) {
 
 // ---- What is kept ---------------------------------------------------------------------------
 
-void Coordinator::Core::NoteCounters(Worker& worker) {
+void Core::NoteCounters(Worker& worker) {
   const uint64_t job = worker.report.run().job_uid();
   if (job != worker.counted_job || job == 0) {
     worker.counted_job = job;
@@ -61,12 +61,12 @@ void Coordinator::Core::NoteCounters(Worker& worker) {
   worker.counters.Take(std::move(counters), now_);
 }
 
-void Coordinator::Core::NoteCounters(Job& job, uint32_t partition) const {
+void Core::NoteCounters(Job& job, uint32_t partition) const {
   job.partition_counters.resize(job.partitions.size());
   job.partition_counters[partition].Take(job.partitions[partition]->times(), now_);
 }
 
-void Coordinator::Core::NoteDeparture(const Worker& worker, const std::string& why) {
+void Core::NoteDeparture(const Worker& worker, const std::string& why) {
   Job* job = FindRunning(worker.member_of);
   if (job == nullptr || worker.report.drained()) return;
   job->departed[worker.name()] = {worker.stored.registration().address(), why, worker.last_heard};
@@ -76,13 +76,13 @@ void Coordinator::Core::NoteDeparture(const Worker& worker, const std::string& w
       [](const auto& a, const auto& b) { return a.second.last_heard < b.second.last_heard; }));
 }
 
-void Coordinator::Core::NoteSteps(Job& job, uint64_t done) const {
+void Core::NoteSteps(Job& job, uint64_t done) const {
   if (done == job.steps_seen && job.stepped != absl::Time()) return;
   job.steps_seen = done;
   job.stepped = now_;
 }
 
-void Coordinator::Core::NoteEvaluation(Job& job) const {
+void Core::NoteEvaluation(Job& job) const {
   std::optional<EvaluationSeen> seen;
   if (!job.evaluations.empty()) {
     const auto& [epoch, evaluation] = *job.evaluations.begin();
@@ -100,7 +100,7 @@ void Coordinator::Core::NoteEvaluation(Job& job) const {
 
 // ---- What is gathered -----------------------------------------------------------------------
 
-explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
+explain::Evidence Core::GatherEvidence(const Job& job) const {
   explain::Evidence evidence;
   evidence.job = job.name();
   evidence.state = job.state.state();
@@ -132,7 +132,7 @@ explain::Evidence Coordinator::Core::GatherEvidence(const Job& job) const {
   return evidence;
 }
 
-explain::WorkerEvidence Coordinator::Core::EvidenceOf(const Worker& worker) const {
+explain::WorkerEvidence Core::EvidenceOf(const Worker& worker) const {
   explain::WorkerEvidence evidence;
   evidence.name = worker.name();
   evidence.address = worker.stored.registration().address();
@@ -161,7 +161,7 @@ explain::WorkerEvidence Coordinator::Core::EvidenceOf(const Worker& worker) cons
   return evidence;
 }
 
-void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
+void Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
   for (const auto& [id, worker] : workers_) {
     const bool member = worker.member_of == job.uid();
     if (!member && (worker.job != job.uid() || worker.fenced())) continue;
@@ -195,7 +195,7 @@ void Coordinator::Core::AddMembers(const Job& job, explain::Evidence& evidence) 
   });
 }
 
-void Coordinator::Core::AddShards(const Job& job, explain::Evidence& evidence) const {
+void Core::AddShards(const Job& job, explain::Evidence& evidence) const {
   std::set<uint32_t> seen;
   for (const View& view : job.state.views()) {
     const auto it = shards_.find(view.primary());

@@ -13,7 +13,7 @@ constexpr uint64_t kWindowsKept = 16;
 }  // namespace
 
 // nullptr: the job has none. Its trend from before a restart was stored.
-PolicyGuard* Coordinator::Core::GuardOf(Job& job) {
+PolicyGuard* Core::GuardOf(Job& job) {
   const Policy& policy = job.spec().policy();
   if (!policy.has_guard()) return nullptr;
   if (!job.guard.has_value()) {
@@ -24,7 +24,7 @@ PolicyGuard* Coordinator::Core::GuardOf(Job& job) {
   return &*job.guard;
 }
 
-void Coordinator::Core::WatchLag(Job& job) {
+void Core::WatchLag(Job& job) {
   PolicyGuard* guard = GuardOf(job);
   if (guard == nullptr) return;
   const auto lag = [policy = job.policy().number()](const PartitionStatus& status) {
@@ -33,7 +33,7 @@ void Coordinator::Core::WatchLag(Job& job) {
   guard->ObserveLag(job.partitions.Max(uint64_t{0}, lag));
 }
 
-void Coordinator::Core::AdvanceGuard(Job& job) {
+void Core::AdvanceGuard(Job& job) {
   PolicyGuard* guard = GuardOf(job);
   if (guard == nullptr) return;
   const bool fresh = job.state.guard().first_loss() == 0 && guard->trend().first != 0;
@@ -57,7 +57,7 @@ void Coordinator::Core::AdvanceGuard(Job& job) {
 }
 
 // Into the record that is saved next. False: there is nothing to keep.
-bool Coordinator::Core::KeepTrend(Job& job) {
+bool Core::KeepTrend(Job& job) {
   if (!job.guard.has_value() || job.guard->trend().first == 0) return false;
   job.windows_kept = job.guard->windows();
   job.state.mutable_guard()->set_first_loss(job.guard->trend().first);

@@ -10,14 +10,14 @@
 
 namespace starling::coordinator {
 
-std::string Coordinator::Core::OutputPath(const JobSpec& spec) const {
+std::string Core::OutputPath(const JobSpec& spec) const {
   if (options_.output_root.empty()) return spec.output();  // of another coordinator before
   return absl::StrCat(options_.output_root, options_.output_root.ends_with('/') ? "" : "/",
                       spec.output());
 }
 
 // Looks at no disk: what is there, links included, is for OutputWriter to see.
-absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
+absl::Status Core::CheckOutput(const JobSpec& spec) const {
   if (spec.output().empty()) return absl::OkStatus();
   if (options_.output_root.empty()) {
     return absl::InvalidArgumentError(
@@ -33,20 +33,20 @@ absl::Status Coordinator::Core::CheckOutput(const JobSpec& spec) const {
                                                  "'s: name another file, or delete that job"));
 }
 
-void Coordinator::Core::PlanOutput(Job& job) const {
+void Core::PlanOutput(Job& job) const {
   if (job.spec().output().empty()) return;
   job.state.mutable_output()->set_state(OutputStatus::WAITING);
   job.state.mutable_output()->set_path(OutputPath(job.spec()));
 }
 
 // It is over, and its values are still needed for its file.
-bool Coordinator::Core::AwaitsOutput(const Job& job) {
+bool Core::AwaitsOutput(const Job& job) {
   const OutputStatus::State state = job.state.output().state();
   return job.over() && (state == OutputStatus::WAITING || state == OutputStatus::WRITING);
 }
 
 // When it is known what is read of the job's values.
-void Coordinator::Core::BeginOutput(Job& job) {
+void Core::BeginOutput(Job& job) {
   if (job.state.output().state() != OutputStatus::WAITING) return;
   if (job.state.state() != SUCCEEDED) {
     return EndOutput(job,
@@ -59,12 +59,12 @@ void Coordinator::Core::BeginOutput(Job& job) {
   OrderOutput(job);
 }
 
-void Coordinator::Core::OrderOutput(Job& job) {
+void Core::OrderOutput(Job& job) {
   job.state.mutable_output()->set_path(OutputPath(job.spec()));
   outputs_.push_back(DescribeJob(job));
 }
 
-void Coordinator::Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes) {
+void Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes) {
   OutputStatus& output = *job.state.mutable_output();
   output.set_state(bytes.ok() ? OutputStatus::WRITTEN : OutputStatus::FAILED);
   if (bytes.ok()) {
@@ -76,7 +76,7 @@ void Coordinator::Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& byte
   Log(job, absl::StrCat("its values were not written to ", output.path(), ": ", output.error()));
 }
 
-void Coordinator::Core::On(const event::OutputWritten& event) {
+void Core::On(const event::OutputWritten& event) {
   auto it = jobs_.find(event.job);
   if (it == jobs_.end() || it->second.state.output().state() != OutputStatus::WRITING) return;
   EndOutput(it->second, event.bytes);

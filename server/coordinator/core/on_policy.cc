@@ -30,7 +30,7 @@ void AddNonce(StoredPolicy& stored, uint64_t nonce) {
 
 }  // namespace
 
-const PolicyRecord& Coordinator::Core::Job::policy() const {
+const PolicyRecord& Job::policy() const {
   for (auto it = state.policies().rbegin(); it != state.policies().rend(); ++it) {
     if (it->record().in_force()) return it->record();
   }
@@ -38,24 +38,22 @@ const PolicyRecord& Coordinator::Core::Job::policy() const {
 }
 
 // The change that is under way; nullptr: none.
-PolicyRecord* Coordinator::Core::Job::next_policy() {
+PolicyRecord* Job::next_policy() {
   for (StoredPolicy& stored : *state.mutable_policies()) {
     if (!stored.record().in_force()) return stored.mutable_record();
   }
   return nullptr;
 }
 
-const PolicyRecord* Coordinator::Core::Job::next_policy() const {
-  return const_cast<Job*>(this)->next_policy();
-}
+const PolicyRecord* Job::next_policy() const { return const_cast<Job*>(this)->next_policy(); }
 
-bool Coordinator::Core::Job::holds() const {
+bool Job::holds() const {
   const PolicyRecord* next = next_policy();
   return next != nullptr && !next->has_step();
 }
 
 // The job's own policy is the first.
-void Coordinator::Core::StartPolicies(Job& job) {
+void Core::StartPolicies(Job& job) {
   StoredPolicy& first = *job.state.add_policies();
   *first.mutable_record()->mutable_policy() = job.spec().policy();
   first.mutable_record()->mutable_policy()->clear_guard();
@@ -65,7 +63,7 @@ void Coordinator::Core::StartPolicies(Job& job) {
 }
 
 // BSP gives each worker a part of every step; a guard ends in BSP.
-absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
+absl::Status Core::CheckShares(const JobSpec& spec) {
   const bool bsp = spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
   if (!bsp || spec.workers_min() <= spec.batch().micro_batches()) {
     return absl::OkStatus();
@@ -79,7 +77,7 @@ absl::Status Coordinator::Core::CheckShares(const JobSpec& spec) {
 // In BSP sums wait for their siblings. Where that was not planned when the job came (it began under
 // another policy, and has no guard), the shards must have room for it now; where a shard has not
 // said yet what it has, it stops the job by name if it must.
-absl::Status Coordinator::Core::CheckMemoryForBsp(const Job& job) const {
+absl::Status Core::CheckMemoryForBsp(const Job& job) const {
   std::map<uint32_t, uint64_t> more;  // bytes, by shard
   for (const View& view : job.state.views()) {
     const auto& status = job.partitions[view.partition()];
@@ -97,7 +95,7 @@ absl::Status Coordinator::Core::CheckMemoryForBsp(const Job& job) const {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& policy) const {
+absl::Status Core::CheckPolicyChange(const Job& job, const Policy& policy) const {
   if (job.over()) {
     return absl::FailedPreconditionError(absl::StrCat("job ", job.name(), " is over (",
                                                       JobState_Name(job.state.state()),
@@ -128,7 +126,7 @@ absl::Status Coordinator::Core::CheckPolicyChange(const Job& job, const Policy& 
   return absl::OkStatus();
 }
 
-void Coordinator::Core::On(const event::SetPolicy& event) {
+void Core::On(const event::SetPolicy& event) {
   const SetPolicyRequest& request = event.request;
   Job* job = FindJob(request.name());
   if (job == nullptr) return Reply(event.call, NoSuchJob(request.name()));
@@ -159,8 +157,7 @@ void Coordinator::Core::On(const event::SetPolicy& event) {
   answer(job->state.policies().rbegin()->record().number());
 }
 
-void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::string& by,
-                                  uint64_t nonce) {
+void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce) {
   const uint64_t number = job.state.policies().rbegin()->record().number() + 1;
   StoredPolicy& stored = *job.state.add_policies();
   AddNonce(stored, nonce);
@@ -180,7 +177,7 @@ void Coordinator::Core::AddPolicy(Job& job, const Policy& policy, const std::str
   if (job.running()) advance_.insert(job.uid());
 }
 
-void Coordinator::Core::AdvancePolicy(Job& job) {
+void Core::AdvancePolicy(Job& job) {
   while (PolicyRecord* next = job.next_policy()) {
     if (!next->has_step()) {
       const std::optional<uint64_t> step = DecideStep(job, next->number());
@@ -209,7 +206,7 @@ void Coordinator::Core::AdvancePolicy(Job& job) {
 // Behind all that was begun: what members say that were told to hold, and what came to the
 // partitions from those that are none any more (a partition that has this roster takes nothing more
 // from them).
-std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t number) const {
+std::optional<uint64_t> Core::DecideStep(const Job& job, uint64_t number) const {
   const uint64_t epoch = job.state.epoch();
   const uint64_t before = epoch * job.epoch_steps();
   uint64_t step = std::max(before, job.policy().step());
@@ -237,14 +234,14 @@ std::optional<uint64_t> Coordinator::Core::DecideStep(const Job& job, uint64_t n
 }
 
 // Items of the open epoch that are of the policy in force.
-uint64_t Coordinator::Core::ItemsOfPolicy(const Job& job, uint64_t items) {
+uint64_t Core::ItemsOfPolicy(const Job& job, uint64_t items) {
   const PolicyRecord* next = job.next_policy();
   if (next == nullptr || !next->has_step()) return items;
   const uint64_t before = job.state.epoch() * job.epoch_steps();
   return next->step() <= before ? 0 : std::min(items, next->step() - before);
 }
 
-void Coordinator::Core::DropTrainingTable(Job& job) {
+void Core::DropTrainingTable(Job& job) {
   if (!job.training) return;
   for (const Member& member : job.state.roster().members()) {
     if (const auto seconds = job.training->SecondsPerItem(member.worker())) {

@@ -22,7 +22,7 @@ bool GoodName(const std::string& name) {
 
 }  // namespace
 
-std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const {
+std::string Core::WhyRefused(const RegisterRequest& request) const {
   if (request.role() != WORKER && request.role() != SHARD) {
     return absl::StrCat("only workers and shards register, not role ", request.role());
   }
@@ -57,8 +57,7 @@ std::string Coordinator::Core::WhyRefused(const RegisterRequest& request) const 
   return "";
 }
 
-const Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role,
-                                                               const std::string& name) const {
+const Daemon* Core::FindByName(Role role, const std::string& name) const {
   const auto in = [&](const auto& daemons) -> const Daemon* {
     const auto it = std::find_if(daemons.begin(), daemons.end(),
                                  [&](const auto& entry) { return entry.second.name() == name; });
@@ -67,7 +66,7 @@ const Coordinator::Core::Daemon* Coordinator::Core::FindByName(Role role,
   return role == WORKER ? in(workers_) : in(shards_);
 }
 
-void Coordinator::Core::On(const event::Register& event) {
+void Core::On(const event::Register& event) {
   const RegisterRequest& request = event.request;
   if (FindByName(request.role(), request.name()) == nullptr) MakePlaceForName(request.role());
   const std::string refused = WhyRefused(request);
@@ -93,7 +92,7 @@ void Coordinator::Core::On(const event::Register& event) {
   pending.request = request;
 }
 
-void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
+void Core::Admit(const RegisterRequest& request, CallId call) {
   const bool is_worker = request.role() == WORKER;
   const Daemon* known = FindByName(request.role(), request.name());
   if (known == nullptr && is_worker) cluster_.set_last_worker(cluster_.last_worker() + 1);
@@ -139,14 +138,14 @@ void Coordinator::Core::Admit(const RegisterRequest& request, CallId call) {
   schedule_ = true;
 }
 
-void Coordinator::Core::AnswerRegistration(const Daemon& daemon, CallId call) {
+void Core::AnswerRegistration(const Daemon& daemon, CallId call) {
   RegisterReply reply;
   reply.set_id(daemon.id());
   reply.set_incarnation(daemon.stored.incarnation());
   AnswerRegistration(std::move(reply), call);
 }
 
-void Coordinator::Core::AnswerRegistration(RegisterReply reply, CallId call) {
+void Core::AnswerRegistration(RegisterReply reply, CallId call) {
   reply.set_generation(generation());
   reply.set_cluster(cluster_.cluster());
   reply.mutable_version()->set_version(options_.version);
@@ -156,7 +155,7 @@ void Coordinator::Core::AnswerRegistration(RegisterReply reply, CallId call) {
 
 // Called when the owner of a name has reported or is fenced. A report may have been under way when
 // the process died: only one that comes a second after the question says that it lives.
-void Coordinator::Core::ResolveRegistration(const Daemon& owner) {
+void Core::ResolveRegistration(const Daemon& owner) {
   const Role role = owner.stored.registration().role();
   auto it = registrations_.find({role, owner.name()});
   if (it == registrations_.end()) return;

@@ -10,7 +10,7 @@
 
 namespace starling::coordinator {
 
-void Coordinator::Core::On(const event::ShardReport& event) {
+void Core::On(const event::ShardReport& event) {
   const ShardReport& report = event.report;
   if (RefuseOtherCluster(event.call, report.cluster())) return;
   if (RefuseStaleCoordinator(event.call, report.generation())) return;
@@ -41,7 +41,7 @@ void Coordinator::Core::On(const event::ShardReport& event) {
 }
 
 // Orders are changes of what the shard holds, so it gets none before it has reported all.
-void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
+void Core::TakeHeld(Shard& shard, const ShardReport& report) {
   if (report.whole()) {
     shard.whole = false;
     while (!shard.held.empty()) DropHeld(shard, shard.held.begin()->first);
@@ -54,7 +54,7 @@ void Coordinator::Core::TakeHeld(Shard& shard, const ShardReport& report) {
 }
 
 // The planned sizes depend on what is held.
-void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
+void Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     for (const Archived::Partition& on : archived->second.on) {
       if (on.shard == shard.id()) CountView(uid, on, sign);
@@ -68,7 +68,7 @@ void Coordinator::Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
   }
 }
 
-void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
+void Core::SetHeld(Shard& shard, const HeldJob& held) {
   const uint64_t uid = held.run().job_uid();
   CountViews(shard, uid, -1);
   HeldJob& known = shard.held[uid];
@@ -79,7 +79,7 @@ void Coordinator::Core::SetHeld(Shard& shard, const HeldJob& held) {
   touched_jobs_.emplace(shard.id(), uid);
 }
 
-void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {
+void Core::DropHeld(Shard& shard, uint64_t uid) {
   const auto held = shard.held.find(uid);
   if (held == shard.held.end()) return;
   CountViews(shard, uid, -1);
@@ -88,7 +88,7 @@ void Coordinator::Core::DropHeld(Shard& shard, uint64_t uid) {
   CountViews(shard, uid, 1);
 }
 
-void Coordinator::Core::TakePartition(Shard& shard, const PartitionStatus& status) {
+void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   auto it = jobs_.find(status.run().job_uid());
   if (it == jobs_.end()) return;  // none, or settled
   Job& job = it->second;

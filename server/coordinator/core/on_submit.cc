@@ -60,7 +60,7 @@ void NoteWarnings(const JobSpec& spec, const Inspection& inspection, StoredJob& 
 
 }  // namespace
 
-absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) const {
+absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   const JobSpec& spec = request.spec();
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
@@ -86,7 +86,7 @@ absl::Status Coordinator::Core::CheckSubmission(const SubmitRequest& request) co
 }
 
 // A job that needs a GPU fails if no worker has one, instead of waiting for one.
-absl::Status Coordinator::Core::CheckDevice(const JobSpec& spec) const {
+absl::Status Core::CheckDevice(const JobSpec& spec) const {
   if (spec.device() != DEVICE_GPU) return absl::OkStatus();
   std::vector<std::string> without;
   for (const auto& [id, worker] : workers_) {
@@ -106,7 +106,7 @@ absl::Status Coordinator::Core::CheckDevice(const JobSpec& spec) const {
 }
 
 // Reads no disk: CurveWriter checks the path itself, links included.
-absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
+absl::Status Core::CheckTensorboard(const JobSpec& spec) const {
   const std::string& folder = spec.tensorboard();
   if (folder.empty()) return absl::OkStatus();
   if (options_.tensorboard_root.empty()) {
@@ -132,13 +132,13 @@ absl::Status Coordinator::Core::CheckTensorboard(const JobSpec& spec) const {
   return absl::OkStatus();
 }
 
-bool Coordinator::Core::AsksForFolder(const SubmitRequest& request) const {
+bool Core::AsksForFolder(const SubmitRequest& request) const {
   const std::string& name = request.spec().name();
   return !request.spec().tensorboard().empty() && !request.dry_run() && by_name_.count(name) == 0 &&
          submissions_.count(name) == 0 && CheckSubmission(request).ok();
 }
 
-void Coordinator::Core::On(const event::Submit& event) {
+void Core::On(const event::Submit& event) {
   const SubmitRequest& request = event.request;
   const std::string& name = request.spec().name();
   // A dry run also reports other errors, even if the name is taken.
@@ -191,7 +191,7 @@ void Coordinator::Core::On(const event::Submit& event) {
 // Prefers an idle worker that was not slow or set aside. False: no live worker is left to ask.
 // Leaves worker = 0 then, and while as many submissions are being inspected as fit into the orders
 // of one worker: this one gets its turn later.
-bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
+bool Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
   const auto asked = std::count_if(submissions_.begin(), submissions_.end(),
                                    [](const auto& entry) { return entry.second.worker != 0; });
@@ -215,14 +215,14 @@ bool Coordinator::Core::AskWorkerToInspect(Submission& submission) {
   return true;
 }
 
-absl::Status Coordinator::Core::Submission::Refusal() const {
+absl::Status Submission::Refusal() const {
   const auto name = [](std::string* out, const auto& entry) { out->append(entry.second); };
   return absl::Status(error.code(), absl::StrCat(error.message(), " (workers asked: ",
                                                  absl::StrJoin(refused_by, ", ", name), ")"));
 }
 
 // One worker may lack what the others have: several must refuse a job, if there are several.
-void Coordinator::Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
+void Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   Submission& submission = submissions_.at(key);
   touched_workers_.insert(submission.worker);
   if (!absl::IsInvalidArgument(submission.error)) submission.error = error;
@@ -232,14 +232,14 @@ void Coordinator::Core::RefuseSubmission(const std::string& key, const absl::Sta
   RejectSubmission(key, submission.Refusal());
 }
 
-void Coordinator::Core::RejectSubmission(const std::string& key, absl::Status status) {
+void Core::RejectSubmission(const std::string& key, absl::Status status) {
   auto it = submissions_.find(key);
   if (it->second.worker != 0) touched_workers_.insert(it->second.worker);
   Reply(it->second.call, std::move(status));
   submissions_.erase(it);
 }
 
-void Coordinator::Core::FinishSubmission(const std::string& key, const Inspection& inspection) {
+void Core::FinishSubmission(const std::string& key, const Inspection& inspection) {
   const Submission& submission = submissions_.at(key);
   if (!inspection.error().empty()) {
     return RefuseSubmission(key, absl::InvalidArgumentError(inspection.error()));
@@ -263,8 +263,8 @@ void Coordinator::Core::FinishSubmission(const std::string& key, const Inspectio
   Accept(*std::move(job), call);
 }
 
-absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
-    const Submission& submission, const Inspection& inspection) const {
+absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
+                                  const Inspection& inspection) const {
   const auto samples_max = static_cast<uint64_t>(limits::kSamplesMax);
   if (inspection.train_samples() < 1 || inspection.train_samples() > samples_max ||
       inspection.test_samples() > samples_max) {
@@ -314,7 +314,7 @@ absl::StatusOr<Coordinator::Core::Job> Coordinator::Core::MakeJob(
   return job;
 }
 
-void Coordinator::Core::Accept(Job accepted, CallId call) {
+void Core::Accept(Job accepted, CallId call) {
   cluster_.set_last_job_uid(cluster_.last_job_uid() + 1);
   SaveCluster();
   const uint64_t uid = cluster_.last_job_uid();

@@ -16,7 +16,7 @@ constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 
 }  // namespace
 
-void Coordinator::Core::On(const event::Tick& event) {
+void Core::On(const event::Tick& event) {
   wall_ahead_ = event.wall - now_;
   LoseTheSilent();
   SetAsideWhoHangs();
@@ -56,7 +56,7 @@ void Coordinator::Core::On(const event::Tick& event) {
 }
 
 // The worker is live, but does not get ready: another one may.
-void Coordinator::Core::TakeBack(Worker& worker) {
+void Core::TakeBack(Worker& worker) {
   const std::string text = absl::StrCat(
       worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
       " (it opens the data, plans memory and connects to the shards): see its log");
@@ -68,14 +68,14 @@ void Coordinator::Core::TakeBack(Worker& worker) {
 }
 
 // The worker reports, but its computation makes no progress. Waiting for others does not count.
-bool Coordinator::Core::Hangs(const Worker& worker) const {
+bool Core::Hangs(const Worker& worker) const {
   const Activity& activity = worker.report.activity();
   return activity.kind() == Activity::COMPUTING &&
          activity.seconds() >= std::max(absl::ToDoubleSeconds(options_.hang_least),
                                         options_.hang_units * activity.unit_seconds());
 }
 
-void Coordinator::Core::SetAsideWhoHangs() {
+void Core::SetAsideWhoHangs() {
   for (auto& [id, worker] : workers_) {
     if (!worker.live() || worker.job == 0 || worker.job != worker.member_of || !Hangs(worker))
       continue;
@@ -94,7 +94,7 @@ void Coordinator::Core::SetAsideWhoHangs() {
 }
 
 // A worker that made no progress and has released the job is asked again a while later.
-void Coordinator::Core::LetAskAgain(Worker& worker) const {
+void Core::LetAskAgain(Worker& worker) const {
   if (worker.report.run().job_uid() != 0 || Hangs(worker)) return;
   for (auto& [uid, aside] : worker.aside) {
     if (aside.kind != Fault::KIND_UNSPECIFIED || aside.ask_at != absl::InfiniteFuture()) continue;
@@ -102,7 +102,7 @@ void Coordinator::Core::LetAskAgain(Worker& worker) const {
   }
 }
 
-void Coordinator::Core::LoseTheSilent() {
+void Core::LoseTheSilent() {
   std::vector<const Daemon*> lost;
   const auto look_at = [&](auto& daemons, uint64_t& count) {
     for (auto& [id, daemon] : daemons) {
@@ -120,7 +120,7 @@ void Coordinator::Core::LoseTheSilent() {
   for (const Daemon* daemon : lost) ResolveRegistration(*daemon);
 }
 
-void Coordinator::Core::ExpireSubmissions() {
+void Core::ExpireSubmissions() {
   std::vector<std::string> late;
   std::map<uint64_t, std::string> waiting;  // the oldest first
   for (const auto& [name, submission] : submissions_) {

@@ -18,18 +18,18 @@ constexpr char kBy[] = "wallTime is over";
 }  // namespace
 
 // The job's wallTime is over: it ends as soon as what was begun is done and evaluated.
-bool Coordinator::Core::IsStopped(const Job& job) {
+bool Core::IsStopped(const Job& job) {
   return job.state.stopping() || job.state.policies().rbegin()->record().by() == kBy;
 }
 
-void Coordinator::Core::StopTraining(Job& job) {
+void Core::StopTraining(Job& job) {
   Log(job, "wallTime is over: no more training is begun");
   AddPolicy(job, Policy(job.state.policies().rbegin()->record().policy()), kBy, 0);
 }
 
 // A policy is in force from `step` on; if it is the one by which the job is stopped, none of its
 // steps is done.
-void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
+void Core::EndTraining(Job& job, uint64_t step) {
   if (!IsStopped(job) || job.next_policy() != nullptr || step >= job.steps()) return;
   job.state.set_stopping(true);
   job.state.set_training_end(step);
@@ -46,7 +46,7 @@ void Coordinator::Core::EndTraining(Job& job, uint64_t step) {
 }
 
 // The epoch whose values are those of a job that was stopped, where they are still to be evaluated.
-std::optional<uint32_t> Coordinator::Core::LastEpochToTest(const Job& job) {
+std::optional<uint32_t> Core::LastEpochToTest(const Job& job) {
   const uint64_t end = job.state.training_end();
   const uint32_t epochs = job.epochs();
   if (end == 0 || !job.evaluates_at(epochs - 1)) return std::nullopt;

@@ -20,7 +20,7 @@ constexpr double kLossSmoothing = 0.05;  // what a global batch weighs
 }  // namespace
 
 // A daemon that has seen a later coordinator must not listen to this one.
-bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
+bool Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
   if (reported_generation <= generation() || DefenceMasked(Defence::kGeneration)) return false;
   Reply(
       call,
@@ -32,7 +32,7 @@ bool Coordinator::Core::RefuseStaleCoordinator(CallId call, uint64_t reported_ge
 
 // A shard's values belong to the jobs of its cluster, and another cluster's numbers may be the
 // same.
-bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
+bool Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
   if (reported_cluster == 0 || reported_cluster == cluster_.cluster()) return false;
   Reply(call, absl::FailedPreconditionError(absl::StrFormat(
                   "this coordinator is of cluster %016x, but you are of cluster %016x: start the "
@@ -43,15 +43,14 @@ bool Coordinator::Core::RefuseOtherCluster(CallId call, uint64_t reported_cluste
 }
 
 // A daemon may not report for another: that would keep a dead one alive or replace a live one.
-bool Coordinator::Core::RefuseImpostor(CallId call, const Daemon& daemon,
-                                       const std::string& caller) {
+bool Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller) {
   if (caller.empty() || caller == daemon.name()) return false;
   Reply(call, absl::PermissionDeniedError(
                   absl::StrCat(caller, " reports as ", daemon.id(), ", which is ", daemon.name())));
   return true;
 }
 
-void Coordinator::Core::On(const event::WorkerReport& event) {
+void Core::On(const event::WorkerReport& event) {
   const WorkerReport& report = event.report;
   // A worker holds no values: it may join this cluster under a new number.
   if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
@@ -81,7 +80,7 @@ void Coordinator::Core::On(const event::WorkerReport& event) {
 }
 
 // A worker that left in good order needs no new incarnation: it only waits for an answer.
-void Coordinator::Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
+void Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
   if (!event.report.drained()) return TellToRejoin<WorkerOrders>(event.call);
   WorkerOrders orders = NewAnswer<WorkerOrders>();
   orders.set_version(worker.orders_version + 1);
@@ -89,7 +88,7 @@ void Coordinator::Core::AnswerFenced(const Worker& worker, const event::WorkerRe
   Reply(event.call, std::move(orders));
 }
 
-void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first) {
+void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first) {
   const bool was_free = IsFree(worker);
   const uint64_t ran = worker.report.run().job_uid();
   const bool was_draining = worker.report.draining();
@@ -138,7 +137,7 @@ void Coordinator::Core::TakeWorkerReport(Worker& worker, const WorkerReport& rep
     schedule_ = true;
 }
 
-void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
+void Core::TakeMembership(Worker& worker, bool first) {
   const uint64_t reported = worker.report.run().job_uid();
   if (worker.releasing() && reported != worker.member_of) {
     const uint64_t left = worker.member_of;
@@ -161,7 +160,7 @@ void Coordinator::Core::TakeMembership(Worker& worker, bool first) {
 }
 
 // The worker is prepared. Its data must be the job's: a file may differ at the same length.
-void Coordinator::Core::Join(Worker& worker, Job& job) {
+void Core::Join(Worker& worker, Job& job) {
   const uint64_t expected = job.stored.description().data_digest();
   if (expected == 0 || worker.report.data_digest() == expected) return AddMember(job, worker);
   SetAside(worker, job, Fault::OTHER_DATA,
@@ -172,7 +171,7 @@ void Coordinator::Core::Join(Worker& worker, Job& job) {
                         "): give it the same files, and restart it"));
 }
 
-void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
+void Core::TakeMetrics(Job& job, const WorkerReport& report) {
   const uint32_t micro_batches = job.spec().batch().micro_batches();
   for (const StepMetrics& metrics : report.finished()) {
     const Work& work = metrics.work();
@@ -207,7 +206,7 @@ void Coordinator::Core::TakeMetrics(Job& job, const WorkerReport& report) {
 // Only faults of the job that the worker is ordered to serve count; a worker that was taken off
 // repeats its fault until it has the orders. Non-finite values are the job's fault, all others the
 // worker's.
-void Coordinator::Core::TakeFault(Worker& worker, const Fault& fault) {
+void Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
   if (worker.job != job->uid()) return;

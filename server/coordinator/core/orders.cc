@@ -21,21 +21,20 @@ void CopyPolicy(const PolicyRecord& from, PolicyRecord* to) {
 
 }  // namespace
 
-void Coordinator::Core::TouchJob(const Job& job) {
+void Core::TouchJob(const Job& job) {
   for (const auto& [id, worker] : workers_) {
     if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
   }
   for (const View& view : job.state.views()) touched_jobs_.emplace(view.primary(), job.uid());
 }
 
-bool Coordinator::Core::Told::Is(const Job* job, const std::string& rest) const {
+bool Told::Is(const Job* job, const std::string& rest) const {
   if (job == nullptr) return run_.job_uid() == 0 && rest_ == rest;
   return run_.job_uid() == job->uid() && views_ == job->views_number &&
          roster_ == job->state.roster().number() && rest_ == rest;
 }
 
-void Coordinator::Core::Told::Tell(const Job* job, std::string rest, uint64_t version,
-                                   bool described) {
+void Told::Tell(const Job* job, std::string rest, uint64_t version, bool described) {
   version_ = version;
   rest_ = std::move(rest);
   if (job == nullptr) return run_.Clear();
@@ -48,7 +47,7 @@ void Coordinator::Core::Told::Tell(const Job* job, std::string rest, uint64_t ve
   roster_ = job->state.roster().number();
 }
 
-uint64_t Coordinator::Core::Told::OldestUnseen(uint64_t seen) const {
+uint64_t Told::OldestUnseen(uint64_t seen) const {
   uint64_t oldest = version_;
   for (const uint64_t at : {described_at_, views_at_, roster_at_}) {
     if (at > seen) oldest = std::min(oldest, at);
@@ -57,15 +56,14 @@ uint64_t Coordinator::Core::Told::OldestUnseen(uint64_t seen) const {
 }
 
 template <typename Orders>
-void Coordinator::Core::Told::AddUnseen(const Job& job, uint64_t seen, bool described,
-                                        Orders& orders) const {
+void Told::AddUnseen(const Job& job, uint64_t seen, bool described, Orders& orders) const {
   if (described_at_ > seen && !described) *orders.mutable_job() = job.stored.description();
   orders.set_roster_unchanged(roster_at_ <= seen);
   if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
 }
 
 // Versions grow across a coordinator's restarts, too.
-uint64_t Coordinator::Core::NextVersion(Daemon& daemon) const {
+uint64_t Core::NextVersion(Daemon& daemon) const {
   daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
   return daemon.orders_version;
 }
@@ -73,7 +71,7 @@ uint64_t Coordinator::Core::NextVersion(Daemon& daemon) const {
 // ---- Workers ----
 
 // All parts that are always sent; AddUnseen adds those that the worker has not seen.
-WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
+WorkerOrders Core::BuildOrders(const Worker& worker) {
   WorkerOrders orders;
   for (const auto& [name, submission] : submissions_) {
     if (submission.worker == worker.id()) orders.add_inspect()->set_request(submission.inspect);
@@ -95,7 +93,7 @@ WorkerOrders Coordinator::Core::BuildOrders(const Worker& worker) {
 }
 
 // Takes a new version if the orders have changed.
-void Coordinator::Core::NoteOrders(Worker& worker) {
+void Core::NoteOrders(Worker& worker) {
   const WorkerOrders orders = BuildOrders(worker);
   const Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
   std::string rest = orders.SerializeAsString();
@@ -109,7 +107,7 @@ void Coordinator::Core::NoteOrders(Worker& worker) {
   }
 }
 
-void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const {
+void Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) const {
   for (InspectRequest& request : *orders.mutable_inspect()) {
     if (worker.inspect_at.at(request.request()) <= seen) continue;
     for (const auto& [name, submission] : submissions_) {
@@ -130,7 +128,7 @@ void Coordinator::Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrd
 // ---- Shards ----
 
 // Whether this incarnation of the shard hosts a partition of the job.
-bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
+bool Core::IsOn(uint64_t uid, const Shard& shard) const {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     const auto& on = archived->second.on;
     return std::any_of(on.begin(), on.end(), [&](const Archived::Partition& partition) {
@@ -144,7 +142,7 @@ bool Coordinator::Core::IsOn(uint64_t uid, const Shard& shard) const {
                      [&](const View& view) { return shard.hosts(view); });
 }
 
-std::set<uint64_t> Coordinator::Core::JobsOn(const Shard& shard) const {
+std::set<uint64_t> Core::JobsOn(const Shard& shard) const {
   std::set<uint64_t> hosted;
   const auto add = [&](const auto& jobs) {
     for (const auto& [uid, job] : jobs) {
@@ -157,7 +155,7 @@ std::set<uint64_t> Coordinator::Core::JobsOn(const Shard& shard) const {
 }
 
 // All but its description, views and roster. Once its values are settled, shards free the rest.
-ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
+ShardJob Core::BuildShardJob(const Job& job) const {
   ShardJob orders;
   *orders.mutable_run() = job.stored.description().run();
   if (ValuesSettled(job)) {
@@ -183,7 +181,7 @@ ShardJob Coordinator::Core::BuildShardJob(const Job& job) const {
   return orders;
 }
 
-void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
+void Core::NoteDropped(Shard& shard, uint64_t uid) {
   const auto told = shard.told.find(uid);
   const auto held = shard.held.find(uid);
   if (told == shard.told.end() && held == shard.held.end()) return;
@@ -198,7 +196,7 @@ void Coordinator::Core::NoteDropped(Shard& shard, uint64_t uid) {
 
 // Takes a new version if the orders for the job have changed. A shard that has not reported all
 // that it holds gets no orders yet.
-void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
+void Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
   if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
   const auto held = shard.held.find(uid);
@@ -222,7 +220,7 @@ void Coordinator::Core::NoteOrders(Shard& shard, uint64_t uid) {
 }
 
 // As many as fit, the oldest first. The version of the orders is the last one that is complete.
-void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
+void Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
   std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
     changes[shard.told.at(it->second).OldestUnseen(seen)] = it->second;
@@ -248,8 +246,7 @@ void Coordinator::Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrder
   }
 }
 
-void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen,
-                                  ShardJob& orders) {
+void Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& orders) {
   const Job& job = *FindJob(uid);
   const Told& told = shard.told.at(uid);
   orders = BuildShardJob(job);
@@ -269,12 +266,12 @@ void Coordinator::Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t see
 
 // After a start, a member keeps its old orders until all members have reported: it may hold leases
 // that this coordinator does not know yet.
-bool Coordinator::Core::KeepsOldOrders(const Worker& worker) {
+bool Core::KeepsOldOrders(const Worker& worker) {
   const Job* job = FindRunning(worker.member_of);
   return job != nullptr && job->recovering && worker.parked && worker.parked->orders_seen != 0;
 }
 
-void Coordinator::Core::Settle(Worker& worker) {
+void Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   NoteOrders(worker);
   // The same orders also stop a worker that leaves a job from starting work of that job.
@@ -290,7 +287,7 @@ void Coordinator::Core::Settle(Worker& worker) {
   }
 }
 
-void Coordinator::Core::Settle(Shard& shard) {
+void Core::Settle(Shard& shard) {
   if (!shard.parked) return;
   const uint64_t seen = shard.parked->orders_seen;
   if (shard.changed.upper_bound(seen) != shard.changed.end() ||
@@ -298,7 +295,7 @@ void Coordinator::Core::Settle(Shard& shard) {
     AnswerHeld(shard);
 }
 
-void Coordinator::Core::AnswerHeld(Worker& worker) {
+void Core::AnswerHeld(Worker& worker) {
   const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
   // A report to the previous coordinator does not tell what the worker has; its next report does.
@@ -316,7 +313,7 @@ void Coordinator::Core::AnswerHeld(Worker& worker) {
   Reply(parked.call, std::move(orders));
 }
 
-void Coordinator::Core::AnswerHeld(Shard& shard) {
+void Core::AnswerHeld(Shard& shard) {
   for (auto it = touched_jobs_.lower_bound({shard.id(), 0});
        it != touched_jobs_.end() && it->first == shard.id(); it = touched_jobs_.erase(it)) {
     NoteOrders(shard, it->second);

@@ -16,7 +16,7 @@ constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 
 }  // namespace
 
-void Coordinator::Core::Advance(Job& job) {
+void Core::Advance(Job& job) {
   const auto& members = job.state.roster().members();
   const auto heard = [&](const Member& member) { return workers_.at(member.worker()).heard; };
   if (job.recovering && job.partitions.AllReported() &&
@@ -44,7 +44,7 @@ void Coordinator::Core::Advance(Job& job) {
   FinishIfDone(job);
 }
 
-void Coordinator::Core::CutEpoch(Job& job) {
+void Core::CutEpoch(Job& job) {
   const uint32_t epoch = job.state.epoch();
   const EpochResult& result = RecordEpoch(job, epoch, StepsDone(job));
   if (epoch > 0 && job.train_sums.contains(epoch - 1)) {
@@ -65,7 +65,7 @@ void Coordinator::Core::CutEpoch(Job& job) {
   TouchJob(job);
 }
 
-std::vector<LeaseTable*> Coordinator::Core::Job::lease_tables() {
+std::vector<LeaseTable*> Job::lease_tables() {
   std::vector<LeaseTable*> tables;
   for (auto& [epoch, evaluation] : evaluations) {
     if (evaluation.leases) tables.push_back(&*evaluation.leases);
@@ -74,8 +74,8 @@ std::vector<LeaseTable*> Coordinator::Core::Job::lease_tables() {
   return tables;
 }
 
-LeaseTableOptions Coordinator::Core::TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
-                                                  uint64_t items) const {
+LeaseTableOptions Core::TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
+                                     uint64_t items) const {
   LeaseTableOptions options;
   options.purpose = purpose;
   options.epoch = epoch;
@@ -87,7 +87,7 @@ LeaseTableOptions Coordinator::Core::TableOptions(const Job& job, Purpose purpos
   return options;
 }
 
-void Coordinator::Core::GrantTraining(Job& job) {
+void Core::GrantTraining(Job& job) {
   const uint64_t items = job.steps_in(job.state.epoch());
   if (job.bsp() || items == 0) return;
   if (job.state.stopping()) return;
@@ -100,12 +100,12 @@ void Coordinator::Core::GrantTraining(Job& job) {
   JoinTable(job, *job.training);
 }
 
-uint64_t Coordinator::Core::EvaluationItems(const Job& job) {
+uint64_t Core::EvaluationItems(const Job& job) {
   const uint64_t batch = job.spec().batch().global();
   return (job.stored.description().test_samples() + batch - 1) / batch;
 }
 
-void Coordinator::Core::GrantEvaluation(Job& job) {
+void Core::GrantEvaluation(Job& job) {
   for (auto& [epoch, evaluation] : job.evaluations) {
     if (!evaluation.leases) {
       const uint64_t micro_batches = job.spec().batch().micro_batches();
@@ -119,7 +119,7 @@ void Coordinator::Core::GrantEvaluation(Job& job) {
 }
 
 // Adds the members with the leases that they already hold, and grants more.
-void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
+void Core::JoinTable(Job& job, LeaseTable& table) {
   bool changed = false;
   for (const Member& member : job.state.roster().members()) {
     const Worker& worker = workers_.at(member.worker());
@@ -147,7 +147,7 @@ void Coordinator::Core::JoinTable(Job& job, LeaseTable& table) {
 
 // Marks items that all partitions cover as done; items that members reported done, but some
 // partition does not cover, are done again. False: some partition has not reported this epoch.
-bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
+bool Core::MarkCovered(Job& job, LeaseTable& table) {
   const auto coverage = job.partitions.CoveredByAll(job.state.epoch(), table.options().items);
   if (!coverage) return false;
   for (const auto& [begin, end] : coverage->covered) table.Covered(begin, end);
@@ -161,7 +161,7 @@ bool Coordinator::Core::MarkCovered(Job& job, LeaseTable& table) {
 }
 
 // The epoch ended before `step`.
-EpochResult& Coordinator::Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
+EpochResult& Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
   EpochResult& result = job.results[epoch];
   result.set_epoch(epoch);
   result.set_seconds(static_cast<double>(RunningMicros(job) - job.state.epoch_opened_us()) / 1e6);
@@ -172,7 +172,7 @@ EpochResult& Coordinator::Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t s
 }
 
 // Saves the epoch's result, if there is one, with the loss of what has been reported until now.
-void Coordinator::Core::SaveTrainLoss(Job& job, uint32_t epoch) {
+void Core::SaveTrainLoss(Job& job, uint32_t epoch) {
   const auto sums = job.train_sums.find(epoch);
   const auto result = job.results.find(epoch);
   if (result == job.results.end()) return;
@@ -180,7 +180,7 @@ void Coordinator::Core::SaveTrainLoss(Job& job, uint32_t epoch) {
   batch_.puts[records::JobResult(job.uid(), epoch)] = result->second.SerializeAsString();
 }
 
-void Coordinator::Core::FinishIfDone(Job& job) {
+void Core::FinishIfDone(Job& job) {
   for (auto it = job.evaluations.begin(); it != job.evaluations.end();) {
     const Evaluation& evaluation = it->second;
     if (!evaluation.leases || !evaluation.leases->AllDone()) {
@@ -237,7 +237,7 @@ void Coordinator::Core::FinishIfDone(Job& job) {
   End(job, SUCCEEDED, absl::StrCat("stopped by wallTime at step ", done, " of ", job.steps()));
 }
 
-void Coordinator::Core::End(Job& job, JobState state, const std::string& reason) {
+void Core::End(Job& job, JobState state, const std::string& reason) {
   AdvanceCurve(job, true);
   SaveCurve(job);
   TellCurve(job, nullptr, nullptr, true);

@@ -23,37 +23,37 @@ std::string Count(uint64_t count, const std::string& noun) {
 
 }  // namespace
 
-bool Coordinator::Core::MayServe(const Worker& worker, const Job& job) {
+bool Core::MayServe(const Worker& worker, const Job& job) {
   const bool device = job.spec().device() != DEVICE_GPU || worker.stored.registration().gpu();
   return device && !IsSetAside(worker, job);
 }
 
 // One that is still letting go of the job is not ordered to it again before it has.
-bool Coordinator::Core::MayTake(const Worker& worker, const Job& job) {
+bool Core::MayTake(const Worker& worker, const Job& job) {
   return MayServe(worker, job) && worker.member_of != job.uid() &&
          worker.report.run().job_uid() != job.uid();
 }
 
 // Idle, or about to be: it may be ordered to a job, and serves it when it has let go of the last
 // one.
-bool Coordinator::Core::IsFree(const Worker& worker) const {
+bool Core::IsFree(const Worker& worker) const {
   return worker.live() && worker.job == 0 && !worker.report.draining() && !Hangs(worker);
 }
 
-uint32_t Coordinator::Core::Supply::all() const {
+uint32_t Core::Supply::all() const {
   uint32_t sum = free;
   for (const auto& [uid, holder] : holders) sum += holder.usable;
   return sum;
 }
 
-uint32_t Coordinator::Core::Supply::available() const {
+uint32_t Core::Supply::available() const {
   uint32_t sum = free;
   for (const auto& [uid, holder] : holders) sum += holder.spare;
   return sum;
 }
 
 // `job` null: of workers for some job. Leaves out what `kept_for` (may be null) could use.
-Coordinator::Core::Supply Coordinator::Core::SupplyFor(const Job* job, const Job* kept_for) const {
+Core::Supply Core::SupplyFor(const Job* job, const Job* kept_for) const {
   Supply supply;
   for (const auto& [id, worker] : workers_) {
     if (worker.fenced() || (worker.job == 0 && !IsFree(worker))) continue;
@@ -75,7 +75,7 @@ Coordinator::Core::Supply Coordinator::Core::SupplyFor(const Job* job, const Job
   return supply;
 }
 
-void Coordinator::Core::Schedule() {
+void Core::Schedule() {
   // Running jobs that lost workers come before those that have not begun.
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
@@ -112,13 +112,13 @@ void Coordinator::Core::Schedule() {
   }
 }
 
-uint32_t Coordinator::Core::MostWorkers(const Job& job) {
+uint32_t Core::MostWorkers(const Job& job) {
   const uint32_t most = job.spec().workers_max();
   return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
 }
 
 // How many workers more the job can use.
-uint32_t Coordinator::Core::Room(const Job& job) {
+uint32_t Core::Room(const Job& job) {
   const uint32_t most = MostWorkers(job);
   const auto has = static_cast<uint32_t>(Serving(job.uid()).size());
   return has < most ? most - has : 0;
@@ -126,9 +126,7 @@ uint32_t Coordinator::Core::Room(const Job& job) {
 
 // Workers that `job` can have at once, `count` at most: idle ones, those that will be, then what
 // other jobs have beyond their min, the youngest job's first, and of it the worker that came last.
-std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job& job,
-                                                                      uint32_t count,
-                                                                      const Job* kept_for) {
+std::vector<Worker*> Core::WorkersFor(const Job& job, uint32_t count, const Job* kept_for) {
   std::vector<Worker*> workers;
   const auto take = [&](Worker& worker) {
     if (workers.size() >= count || !MayTake(worker, job)) return false;
@@ -157,7 +155,7 @@ std::vector<Coordinator::Core::Worker*> Coordinator::Core::WorkersFor(const Job&
   return workers;
 }
 
-void Coordinator::Core::Give(Job& job, const std::vector<Worker*>& workers) {
+void Core::Give(Job& job, const std::vector<Worker*>& workers) {
   for (Worker* worker : workers) {
     if (Job* other = FindRunning(worker->job); other != nullptr) {
       Log(*other, absl::StrCat("gives ", worker->name(), " to job ", job.name()));
@@ -171,7 +169,7 @@ void Coordinator::Core::Give(Job& job, const std::vector<Worker*>& workers) {
 // later do not start with workers that it can use. Only if nothing but later jobs stands in its
 // way: behind an earlier job, or where there are too few workers, it would keep workers for
 // nothing.
-bool Coordinator::Core::MayHaveTurn(const Job& job) const {
+bool Core::MayHaveTurn(const Job& job) const {
   const absl::Duration waited = now_ - job.pending_since;
   absl::Duration begin = options_.patience;
   if (waited < begin) return false;
@@ -186,7 +184,7 @@ bool Coordinator::Core::MayHaveTurn(const Job& job) const {
          !Place(job, LiveShards(/*alone=*/false)).empty();
 }
 
-void Coordinator::Core::NoteTurn(Job& job) {
+void Core::NoteTurn(Job& job) {
   const bool has = MayHaveTurn(job);
   if (has == job.has_turn) return;
   job.has_turn = has;
@@ -197,20 +195,20 @@ void Coordinator::Core::NoteTurn(Job& job) {
 }
 
 // What changes without an event that says so: who has waited for how long, and the shards' memory.
-void Coordinator::Core::LookAtPending() {
+void Core::LookAtPending() {
   pending_seen_ = now_;
   for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
   schedule_ |= memory_awaited_;
 }
 
-const Coordinator::Core::Job* Coordinator::Core::JobWithTurn() const {
+const Job* Core::JobWithTurn() const {
   for (const uint64_t uid : UidsIn(PENDING)) {
     if (const Job& job = jobs_.at(uid); job.has_turn) return &job;
   }
   return nullptr;
 }
 
-bool Coordinator::Core::StartIfPossible(Job& job, const Job* turn) {
+bool Core::StartIfPossible(Job& job, const Job* turn) {
   const std::vector<Worker*> workers = WorkersFor(job, job.spec().workers_min(), turn);
   if (workers.size() < job.spec().workers_min()) return false;
   const std::vector<ShardId> places = Place(job, LiveShards(/*alone=*/false));
@@ -222,8 +220,8 @@ bool Coordinator::Core::StartIfPossible(Job& job, const Job* turn) {
   return true;
 }
 
-void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
-                                 const std::vector<ShardId>& places) {
+void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
+                    const std::vector<ShardId>& places) {
   for (const View& view : job.state.views()) CountView(job, view, -1);
   job.state.clear_views();
   for (size_t i = 0; i < places.size(); ++i) {
@@ -253,7 +251,7 @@ void Coordinator::Core::StartJob(Job& job, const std::vector<Worker*>& workers,
 
 // With what all jobs keep there, those that are over, too. `alone`: the room that there would be
 // without them.
-std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
+std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   // Planned, and not yet taken out of the room that was reported.
   std::map<uint32_t, uint64_t> coming;
   for (const uint64_t uid : UidsIn(RUNNING)) {
@@ -276,15 +274,14 @@ std::vector<ShardLoad> Coordinator::Core::LiveShards(bool alone) const {
   return shards;
 }
 
-std::vector<ShardId> Coordinator::Core::Place(const Job& job,
-                                              const std::vector<ShardLoad>& shards) {
+std::vector<ShardId> Core::Place(const Job& job, const std::vector<ShardLoad>& shards) {
   if (shards.empty()) return {};
   return AssignPartitions(job.partition_elements, job.partition_bytes, shards);
 }
 
 // "needs 12 MiB of the shards' memory, and they have 4 MiB (ps-0), 2 MiB (ps-1)"
-std::string Coordinator::Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
-                                          const std::map<uint32_t, Shard>& names) {
+std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
+                             const std::map<uint32_t, Shard>& names) {
   const auto text = [](uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); };
   std::vector<std::string> rooms;
   for (const ShardLoad& shard : shards) {
@@ -303,7 +300,7 @@ std::string Coordinator::Core::MemoryText(const Job& job, const std::vector<Shar
 }
 
 // Whether the shards that there are could hold the job, if no other job was there.
-absl::Status Coordinator::Core::CheckShardMemory(const Job& job) const {
+absl::Status Core::CheckShardMemory(const Job& job) const {
   const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
   if (shards.empty() || !Place(job, shards).empty()) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -313,7 +310,7 @@ absl::Status Coordinator::Core::CheckShardMemory(const Job& job) const {
 }
 
 // Of a job that is PENDING: what it lacks, and who has it. It holds for this moment.
-std::string Coordinator::Core::WaitsFor(const Job& job) const {
+std::string Core::WaitsFor(const Job& job) const {
   const bool shards = std::any_of(shards_.begin(), shards_.end(),
                                   [](const auto& entry) { return entry.second.live(); });
   if (!shards) {

@@ -25,7 +25,7 @@ absl::Status Unreadable(const std::string& key) {
 
 }  // namespace
 
-absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
+absl::Status Core::Load(const StoreSnapshot& snapshot) {
   auto cluster = snapshot.find(records::Cluster());
   if (cluster == snapshot.end()) {
     if (snapshot.empty()) return absl::OkStatus();
@@ -71,8 +71,8 @@ absl::Status Coordinator::Core::Load(const StoreSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::string& value,
-                                           StoredCurves& curves) {
+absl::Status Core::LoadRecord(const std::string& key, const std::string& value,
+                              StoredCurves& curves) {
   if (key == records::Cluster()) return absl::OkStatus();
   if (absl::StartsWith(key, "job/")) return LoadJobRecord(key, value, curves);
   bool parsed = false;
@@ -89,8 +89,8 @@ absl::Status Coordinator::Core::LoadRecord(const std::string& key, const std::st
 }
 
 // job/UID, job/UID/state, job/UID/result/EPOCH, job/UID/curve/CHUNK
-absl::Status Coordinator::Core::LoadJobRecord(const std::string& key, const std::string& value,
-                                              StoredCurves& curves) {
+absl::Status Core::LoadJobRecord(const std::string& key, const std::string& value,
+                                 StoredCurves& curves) {
   const std::vector<absl::string_view> parts = absl::StrSplit(key, '/');
   uint64_t uid = 0;
   uint32_t number = 0;
@@ -116,7 +116,7 @@ absl::Status Coordinator::Core::LoadJobRecord(const std::string& key, const std:
 }
 
 // Whoever a job names must be there.
-absl::Status Coordinator::Core::CheckReferences(const Job& job) const {
+absl::Status Core::CheckReferences(const Job& job) const {
   for (const Member& member : job.state.roster().members()) {
     if (!workers_.contains(member.worker())) return Unreadable(records::Worker(member.worker()));
   }
@@ -126,7 +126,7 @@ absl::Status Coordinator::Core::CheckReferences(const Job& job) const {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::Core::PlanPartitions(Job& job) {
+absl::Status Core::PlanPartitions(Job& job) {
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   JobDescription& description = *job.stored.mutable_description();
   if (description.partitions() != 0 && description.layout_digest() != layout.digest &&
@@ -163,7 +163,7 @@ absl::Status Coordinator::Core::PlanPartitions(Job& job) {
   return absl::OkStatus();
 }
 
-void Coordinator::Core::RestoreJob(Job& job) {
+void Core::RestoreJob(Job& job) {
   if (job.state.has_train_loss()) job.loss = job.state.train_loss();
   if (!job.running()) return;
   for (const Member& member : job.state.roster().members()) {

@@ -24,7 +24,7 @@ std::string Listed(std::vector<std::string> names) {
 
 }  // namespace
 
-std::string Coordinator::Core::PolicyText(const Policy& policy) {
+std::string Core::PolicyText(const Policy& policy) {
   switch (policy.kind()) {
     case Policy::BSP: return "bsp";
     case Policy::SSP: return absl::StrCat("ssp(", policy.staleness(), ")");
@@ -33,24 +33,24 @@ std::string Coordinator::Core::PolicyText(const Policy& policy) {
 }
 
 // Steps that count on all partitions; of a job that is over, those that did at its end.
-uint64_t Coordinator::Core::StepsDone(const Job& job) const {
+uint64_t Core::StepsDone(const Job& job) const {
   if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
   return StepsReported(job);
 }
 
-uint64_t Coordinator::Core::StepsReported(const Job& job) const {
+uint64_t Core::StepsReported(const Job& job) const {
   const uint32_t epoch = job.state.epoch();
   const uint64_t open =
       job.state.state() == PENDING ? 0 : job.partitions.CountCovered(epoch, job.steps_in(epoch));
   return std::min(epoch * job.epoch_steps() + open, job.steps());
 }
 
-void Coordinator::Core::NoteTested(Job& job, uint32_t epoch) {
+void Core::NoteTested(Job& job, uint32_t epoch) {
   job.tested.insert(std::upper_bound(job.tested.begin(), job.tested.end(), epoch), epoch);
 }
 
 // A job may have a million epochs: who asks often gets few, and what is left out is not looked at.
-void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
+void Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
   const auto add = [&](uint32_t epoch) { *status.add_epochs_done() = job.results.at(epoch); };
   switch (epochs) {
     case Epochs::kAll:
@@ -73,7 +73,7 @@ void Coordinator::Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& stat
   }
 }
 
-std::string Coordinator::Core::ReasonOf(const Job& job) const {
+std::string Core::ReasonOf(const Job& job) const {
   if (job.state.state() == PENDING) return WaitsFor(job);
   if (job.over() && !job.unreadable.empty() && job.state.reason() != job.unreadable)
     return absl::StrCat(job.state.reason(), job.state.reason().empty() ? "" : "; ", job.unreadable);
@@ -95,7 +95,7 @@ std::string Coordinator::Core::ReasonOf(const Job& job) const {
       aside.back()->aside.at(job.uid()).why);
 }
 
-JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
+JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   JobStatus status;
   status.set_uid(job.uid());
   status.set_name(job.name());
@@ -125,7 +125,7 @@ JobStatus Coordinator::Core::StatusOf(const Job& job, Epochs epochs) const {
 }
 
 // Of a job that is over: over the time that it ran.
-void Coordinator::Core::AddAverages(const Job& job, JobStatus& status) const {
+void Core::AddAverages(const Job& job, JobStatus& status) const {
   const uint64_t epoch_steps = std::max<uint64_t>(1, job.epoch_steps());
   const double samples =
       static_cast<double>(status.step() / epoch_steps * job.samples() +
@@ -141,14 +141,14 @@ void Coordinator::Core::AddAverages(const Job& job, JobStatus& status) const {
 }
 
 // What a list shows of it.
-JobStatus Coordinator::Core::ListedStatusOf(const Job& job) const {
+JobStatus Core::ListedStatusOf(const Job& job) const {
   JobStatus status = StatusOf(job, Epochs::kNewest);
   status.clear_policies();
   status.clear_lag_histogram();
   return status;
 }
 
-JobReply Coordinator::Core::DescribeJob(const Job& job) const {
+JobReply Core::DescribeJob(const Job& job) const {
   JobReply reply;
   *reply.mutable_status() = StatusOf(job);
   *reply.mutable_spec() = job.spec();
@@ -158,7 +158,7 @@ JobReply Coordinator::Core::DescribeJob(const Job& job) const {
   return reply;
 }
 
-void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
+void Core::AddPolicies(const Job& job, JobStatus& status) {
   status.set_policy(PolicyText(job.policy().policy()));
   status.set_reproducible(true);
   const auto& policies = job.state.policies();
@@ -175,7 +175,7 @@ void Coordinator::Core::AddPolicies(const Job& job, JobStatus& status) {
   }
 }
 
-void Coordinator::Core::AddWorkerMetrics(const Job& job, JobStatus& status) const {
+void Core::AddWorkerMetrics(const Job& job, JobStatus& status) const {
   double hidden = 0;
   for (const Member& member : job.state.roster().members()) {
     const WorkerReport& report = workers_.at(member.worker()).report;
@@ -187,7 +187,7 @@ void Coordinator::Core::AddWorkerMetrics(const Job& job, JobStatus& status) cons
   if (members > 0) status.set_hidden_share(hidden / members);
 }
 
-void Coordinator::Core::AddShardMetrics(const Job& job, JobStatus& status) const {
+void Core::AddShardMetrics(const Job& job, JobStatus& status) const {
   const Policy& policy = job.policy().policy();
   status.set_staleness_bound(policy.kind() == Policy::ASYNC ? std::numeric_limits<uint64_t>::max()
                              : policy.kind() == Policy::SSP ? policy.staleness()
@@ -207,7 +207,7 @@ void Coordinator::Core::AddShardMetrics(const Job& job, JobStatus& status) const
 }
 
 // What all its shards report together.
-void Coordinator::Core::AddReported(const Job& job, JobStatus& status) {
+void Core::AddReported(const Job& job, JobStatus& status) {
   bool first = true;
   for (const auto& partition : job.partitions) {
     if (!partition) continue;
@@ -231,7 +231,7 @@ void Coordinator::Core::AddReported(const Job& job, JobStatus& status) {
 }
 
 template <typename Status>
-Status Coordinator::Core::DaemonStatus(const Daemon& daemon) const {
+Status Core::DaemonStatus(const Daemon& daemon) const {
   Status status;
   status.set_id(daemon.id());
   status.set_name(daemon.name());
@@ -242,7 +242,7 @@ Status Coordinator::Core::DaemonStatus(const Daemon& daemon) const {
   return status;
 }
 
-WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
+WorkerStatus Core::StatusOf(const Worker& worker) const {
   WorkerStatus status = DaemonStatus<WorkerStatus>(worker);
   status.set_clock(worker.report.clock());
   status.set_trouble(std::string(CutUtf8(worker.report.trouble(), limits::kFaultBytesMax)));
@@ -254,7 +254,7 @@ WorkerStatus Coordinator::Core::StatusOf(const Worker& worker) const {
   return status;
 }
 
-std::string Coordinator::Core::StateOf(const Worker& worker) const {
+std::string Core::StateOf(const Worker& worker) const {
   const auto job = jobs_.find(worker.member_of != 0 ? worker.member_of : worker.job);
   bool evaluating = false;
   if (job != jobs_.end()) {
@@ -271,11 +271,11 @@ std::string Coordinator::Core::StateOf(const Worker& worker) const {
                                     : "idle";
 }
 
-std::string Coordinator::Core::StateOf(const Shard& shard) {
+std::string Core::StateOf(const Shard& shard) {
   return shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown";
 }
 
-std::vector<std::string> Coordinator::Core::Warnings() const {
+std::vector<std::string> Core::Warnings() const {
   std::vector<std::string> open;
   if (options_.insecure) open.push_back("the coordinator");
   const auto add = [&](const Daemon& daemon) {
@@ -294,7 +294,7 @@ std::vector<std::string> Coordinator::Core::Warnings() const {
   return warnings;
 }
 
-ShardStatus Coordinator::Core::StatusOf(const Shard& shard) const {
+ShardStatus Core::StatusOf(const Shard& shard) const {
   ShardStatus status = DaemonStatus<ShardStatus>(shard);
   status.set_state(StateOf(shard));
   status.set_partitions(static_cast<uint32_t>(shard.partitions));

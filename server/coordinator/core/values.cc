@@ -21,11 +21,11 @@ bool IsFinal(const PartitionStatus& status, const Roster& last) {
 
 }  // namespace
 
-bool Coordinator::Core::ValuesSettled(const Job& job) {
+bool Core::ValuesSettled(const Job& job) {
   return job.over() && job.state.values_size() == job.state.views_size();
 }
 
-std::vector<PartitionValues> Coordinator::Core::ValuesOf(const Job& job) const {
+std::vector<PartitionValues> Core::ValuesOf(const Job& job) const {
   std::vector<PartitionValues> values(static_cast<size_t>(job.state.views_size()));
   std::vector<const PartitionStatus*> statuses(values.size());  // of those that are not stored
   for (const PartitionValues& stored : job.state.values()) values.at(stored.partition()) = stored;
@@ -55,7 +55,7 @@ std::vector<PartitionValues> Coordinator::Core::ValuesOf(const Job& job) const {
   return values;
 }
 
-std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) const {
+std::optional<uint64_t> Core::SealedSteps(const Job& job) const {
   std::optional<uint64_t> sealed;
   for (const PartitionValues& values : ValuesOf(job)) {
     if (values.unknown()) return std::nullopt;
@@ -65,7 +65,7 @@ std::optional<uint64_t> Coordinator::Core::SealedSteps(const Job& job) const {
 }
 
 // Acts once, when all shards have sent the last report of the job or are lost.
-void Coordinator::Core::SettleValues(Job& job) {
+void Core::SettleValues(Job& job) {
   if (!job.over() || job.state.views().empty() || job.state.has_figures()) return;
   std::vector<PartitionValues> values = ValuesOf(job);
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
@@ -80,9 +80,8 @@ void Coordinator::Core::SettleValues(Job& job) {
   TouchJob(job);
 }
 
-void Coordinator::Core::LoseValues(Job& job, const Shard& shard,
-                                   const std::vector<uint32_t>& partitions,
-                                   const std::string& why) {
+void Core::LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
+                      const std::string& why) {
   const std::string gone =
       absl::StrCat("lost with shard ", shard.name(), " at ", shard.stored.registration().address(),
                    " (", why, ") at ", TimeText(wall()));

@@ -1,0 +1,160 @@
+// What the coordinator knows of a job, of its submission and of calls about it. Internal to this
+// folder.
+#ifndef STARLING_SERVER_COORDINATOR_CORE_JOB_H_
+#define STARLING_SERVER_COORDINATOR_CORE_JOB_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/data_plan/job_steps.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/core/partition_reports.h"
+#include "server/coordinator/core/range_sums.h"
+#include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/curves/job_curve.h"
+#include "server/coordinator/explain/window.h"
+#include "server/coordinator/guard/policy_guard.h"
+#include "server/coordinator/leases/lease_table.h"
+
+namespace starling::coordinator {
+
+struct Departure {  // a member that was lost
+  std::string address;
+  std::string why;
+  absl::Time last_heard;
+};
+
+struct Evaluation {
+  std::optional<LeaseTable> leases;
+  RangeSums sums;
+};
+// The progress of an evaluation: items done, and items held by each worker.
+struct EvaluationSeen {
+  uint32_t epoch = 0;
+  uint64_t done = 0;                  // items
+  std::map<uint32_t, uint64_t> held;  // by worker: how many
+  bool operator==(const EvaluationSeen&) const = default;
+};
+
+struct Job {
+  StoredJob stored;  // durable, as are:
+  StoredJobState state;
+  std::map<uint32_t, EpochResult> results;
+
+  std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
+  std::vector<uint64_t> partition_elements;
+  std::vector<uint64_t> partition_bytes;       // planned
+  PartitionReports partitions;                 // none when over and settled
+  uint64_t views_number = 1;                   // grows with each change of the views
+  std::optional<LeaseTable> training;          // of state.epoch; SSP and async
+  std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
+  std::map<uint32_t, RangeSums> train_sums;
+  // The first step whose losses this coordinator receives; an earlier coordinator received those
+  // before. None: some partition has not reported its coverage.
+  std::optional<uint64_t> losses_from = 0;
+  std::map<uint32_t, double> seconds_per_item;  // by worker; survives the lease tables
+  bool recovering = false;                      // after a start: no grants until all have reported
+  bool coverage_changed = false;                // free items may turn out to be covered
+  absl::Time pending_since;
+  absl::Time running_since;  // when state.running_us was last brought up to date
+  absl::Time coverage_read;  // when the shards' coverage was last marked in `training`
+  absl::Time last_cut;
+  std::optional<double> loss;        // smoothed
+  std::optional<PolicyGuard> guard;  // if the job has one
+  uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
+  uint64_t guarded_policy = 0;       // number of the policy that it judges
+  JobCurve curve;                    // durable, except for the last seconds before a crash
+  absl::Time curve_saved;
+  uint32_t curve_chunks = 0;   // its stored records
+  uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
+  absl::Time ended_at;         // if the job is over
+  std::string unreadable;      // why this version cannot read its layout; empty: it can
+  std::optional<int64_t> labels_per_sample;
+  std::deque<LogEntry> log;
+  uint64_t last_log = 0;
+  // What explanations need.
+  std::vector<explain::Window<PartitionTimes>> partition_counters;
+  std::map<std::string, Departure> departed;  // by name, until the worker is back
+  absl::Time policy_asked;                    // when its newest policy was requested
+  absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
+  uint64_t steps_seen = 0;
+  absl::Time stepped;                             // when the last step finished
+  std::optional<EvaluationSeen> evaluation_seen;  // the first evaluation in progress
+  absl::Time evaluation_moved;                    // when that last changed
+
+  std::string inspector;      // the worker that looked at the data; empty after a restart
+  bool told_waiting = false;  // the log tells what it waits for
+  bool has_turn = false;      // PENDING: see MayHaveTurn
+  // Since when all workers that could serve it are set aside.
+  absl::Time unserved_since = absl::InfiniteFuture();
+
+  uint64_t uid() const { return stored.description().run().job_uid(); }
+  const JobSpec& spec() const { return stored.description().spec(); }
+  const std::string& name() const { return spec().name(); }
+  uint64_t samples() const { return stored.description().train_samples(); }
+  // Its steps, as common/data_plan/job_steps.h counts them.
+  uint32_t epochs() const { return JobEpochs(spec(), samples()); }
+  uint64_t steps() const { return JobSteps(spec(), samples()); }
+  uint64_t epoch_steps() const { return StepsInFullEpoch(spec(), samples()); }
+  uint64_t steps_in(uint32_t epoch) const { return StepsInEpoch(spec(), samples(), epoch); }
+  bool evaluates_at(uint32_t epoch) const { return EvaluatesAt(spec(), samples(), epoch); }
+  bool running() const { return state.state() == RUNNING; }
+  bool over() const { return state.state() != RUNNING && state.state() != PENDING; }
+  std::vector<LeaseTable*> lease_tables();  // progress.cc: evaluations before training
+  // on_policy.cc
+  const PolicyRecord& policy() const;  // in force
+  PolicyRecord* next_policy();
+  const PolicyRecord* next_policy() const;
+  bool holds() const;
+  bool bsp() const { return policy().policy().kind() == Policy::BSP; }
+};
+
+// A job that is over, serialized.
+struct Archived {
+  struct Partition {
+    uint32_t shard = 0;
+    uint64_t incarnation = 0;  // of the shard
+    uint64_t elements = 0;
+    uint64_t bytes = 0;  // planned
+  };
+  absl::Time ended_at;
+  std::vector<Partition> on;
+  std::string bytes;  // an ArchivedJob
+};
+
+struct Submission {  // a worker inspects its data
+  CallId call;
+  SubmitRequest request;
+  uint64_t inspect = 0;
+  uint32_t worker = 0;                           // 0: none found yet
+  std::map<uint32_t, std::string> refused_by;    // names of workers that cannot serve it, by id
+  absl::Status error;                            // the first one's error
+  absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
+  absl::Time without_worker;                     // since when no worker could be asked
+
+  absl::Status Refusal() const;
+};
+
+struct PendingRegistration {  // waits until the name's owner proves alive or is lost
+  CallId call;
+  RegisterRequest request;
+  absl::Time since;
+};
+
+struct PendingLogs {
+  CallId call;
+  LogsRequest request;
+  uint64_t uid = 0;
+  absl::Time until;
+};
+
+}  // namespace starling::coordinator
+
+#endif  // STARLING_SERVER_COORDINATOR_CORE_JOB_H_
