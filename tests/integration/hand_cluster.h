@@ -29,7 +29,7 @@
 #include "proto/coordinator_service.grpc.pb.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "server/coordinator/host/coordinator_service.h"
-#include "server/coordinator/store/memory_store.h"
+#include "server/coordinator/store/testing/memory_store.h"
 #include "server/shard/apply/verify.h"
 #include "server/shard/host/shard_runtime.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "server/shard/apply/repeated_values.h"
+#include "server/shard/apply/testing/repeated_values.h"
 #include "server/shard/core/partition_state.h"
 #include "server/shard/host/partition_observer.h"
 #include "tests/sim/checker.h"

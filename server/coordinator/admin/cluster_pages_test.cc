@@ -10,7 +10,7 @@
 
 #include "common/admin/testing/http_client.h"
 #include "common/version/version.h"
-#include "server/coordinator/store/memory_store.h"
+#include "server/coordinator/store/testing/memory_store.h"
 
 namespace starling::coordinator {
 namespace {

@@ -25,7 +25,7 @@
 #include "server/coordinator/core/testing/mini_cluster.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "server/coordinator/host/coordinator_service.h"
-#include "server/coordinator/store/memory_store.h"
+#include "server/coordinator/store/testing/memory_store.h"
 
 namespace starling::coordinator {
 namespace {

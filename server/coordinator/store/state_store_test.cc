@@ -12,8 +12,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/store/memory_store.h"
 #include "server/coordinator/store/sqlite_store.h"
+#include "server/coordinator/store/testing/memory_store.h"
 
 namespace starling::coordinator {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/shard/apply/repeated_values.h"
+#include "server/shard/apply/testing/repeated_values.h"
 
 #include <limits>
 #include <string>

@@ -1,7 +1,7 @@
-// The values and the optimizer state of a partition's slices, where its records are repeated and
-// not decided (docs/protocol.md, section 11).
-#ifndef STARLING_SERVER_SHARD_APPLY_REPEATED_VALUES_H_
-#define STARLING_SERVER_SHARD_APPLY_REPEATED_VALUES_H_
+// The values and the optimizer state of a partition's slices, computed from the records of its log
+// alone (docs/protocol.md, section 11): for tests that compare them with those of the primary.
+#ifndef STARLING_SERVER_SHARD_APPLY_TESTING_REPEATED_VALUES_H_
+#define STARLING_SERVER_SHARD_APPLY_TESTING_REPEATED_VALUES_H_
 
 #include <array>
 #include <cstdint>
@@ -55,4 +55,4 @@ class RepeatedValues {
 
 }  // namespace starling
 
-#endif  // STARLING_SERVER_SHARD_APPLY_REPEATED_VALUES_H_
+#endif  // STARLING_SERVER_SHARD_APPLY_TESTING_REPEATED_VALUES_H_
