@@ -106,6 +106,7 @@ class Core {
   void AdvancePolicy(Job& job);
   std::optional<uint64_t> DecideStep(const Job& job, uint64_t number) const;
   static uint64_t ItemsOfPolicy(const Job& job, uint64_t items);
+  static void KeepSpeed(Job& job, uint32_t worker);
   static void DropTrainingTable(Job& job);
 
   // on_guard.cc

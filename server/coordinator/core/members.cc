@@ -69,11 +69,7 @@ void Core::RemoveMember(Worker& worker, const std::string& why) {
                                 [&](const Member& m) { return m.worker() == worker.id(); }),
                  members->end());
   uint64_t leases = 0;
-  if (job->training) {
-    if (const auto seconds = job->training->SecondsPerItem(worker.id())) {
-      job->seconds_per_item[worker.id()] = *seconds;
-    }
-  }
+  KeepSpeed(*job, worker.id());
   for (LeaseTable* table : job->lease_tables()) leases += table->RemoveWorker(worker.id());
   job->coverage_changed = true;
   SaveState(*job);

@@ -26,9 +26,9 @@ constexpr char kLiveToken[] = "live-";
 constexpr char kEndedToken[] = "ended-";
 
 // What the overview has at most.
-constexpr int kOverviewLive = 200;      // jobs
-constexpr int kOverviewDaemons = 1000;  // of each kind
-constexpr size_t kOverviewGone = 16;    // of each kind
+constexpr int kOverviewLive = 200;         // jobs
+constexpr size_t kOverviewDaemons = 1000;  // of each kind
+constexpr size_t kOverviewGone = 16;       // of each kind
 
 absl::Status BadPage(const std::string& after) {
   return absl::InvalidArgumentError(
@@ -136,28 +136,22 @@ void Core::On(const event::Overview& event) {
   view.time = now_;
   view.generation = generation();
   for (const auto& [state, uids] : by_state_) view.job_counts[state] = uids.size();
-  for (const auto& [id, worker] : workers_) {
-    ++view.worker_counts[StateOf(worker)];
-    if (!worker.fenced() && view.workers.workers_size() < kOverviewDaemons)
-      *view.workers.add_workers() = StatusOf(worker);
-  }
-  for (const auto& [id, shard] : shards_) {
-    ++view.shard_counts[StateOf(shard)];
-    if (!shard.fenced() && view.shards.shards_size() < kOverviewDaemons)
-      *view.shards.add_shards() = StatusOf(shard);
-  }
-  // Those that are gone last are told, too.
-  const auto add_gone = [](const auto& daemons, size_t room, const auto& add) {
-    for (auto it = daemons.rbegin(); it != daemons.rend() && room > 0; ++it) {
+  // Live daemons, and those that are gone last.
+  const auto add = [&](const auto& daemons, auto& counts, auto& list, const auto& add_status) {
+    size_t live = 0, gone = 0;
+    for (const auto& [id, daemon] : daemons) {
+      ++counts[StateOf(daemon)];
+      if (daemon.fenced() || live++ >= kOverviewDaemons) continue;
+      *std::invoke(add_status, list) = StatusOf(daemon);
+    }
+    for (auto it = daemons.rbegin(); it != daemons.rend() && gone < kOverviewGone; ++it) {
       if (!it->second.fenced()) continue;
-      add(it->second);
-      --room;
+      *std::invoke(add_status, list) = StatusOf(it->second);
+      ++gone;
     }
   };
-  add_gone(workers_, kOverviewGone,
-           [&](const Worker& worker) { *view.workers.add_workers() = StatusOf(worker); });
-  add_gone(shards_, kOverviewGone,
-           [&](const Shard& shard) { *view.shards.add_shards() = StatusOf(shard); });
+  add(workers_, view.worker_counts, view.workers, &ListWorkersReply::add_workers);
+  add(shards_, view.shard_counts, view.shards, &ListShardsReply::add_shards);
   uint64_t uid = std::numeric_limits<uint64_t>::max();
   while ((uid = OlderThan(uid, {PENDING, RUNNING})) != 0 && view.jobs.jobs_size() < kOverviewLive)
     *view.jobs.add_jobs() = ListedStatusOf(jobs_.at(uid));

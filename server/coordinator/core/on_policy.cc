@@ -241,13 +241,16 @@ uint64_t Core::ItemsOfPolicy(const Job& job, uint64_t items) {
   return next->step() <= before ? 0 : std::min(items, next->step() - before);
 }
 
+// The worker's measured speed outlives the table, or the worker's membership.
+void Core::KeepSpeed(Job& job, uint32_t worker) {
+  if (!job.training) return;
+  if (const auto seconds = job.training->SecondsPerItem(worker))
+    job.seconds_per_item[worker] = *seconds;
+}
+
 void Core::DropTrainingTable(Job& job) {
   if (!job.training) return;
-  for (const Member& member : job.state.roster().members()) {
-    if (const auto seconds = job.training->SecondsPerItem(member.worker())) {
-      job.seconds_per_item[member.worker()] = *seconds;
-    }
-  }
+  for (const Member& member : job.state.roster().members()) KeepSpeed(job, member.worker());
   job.training.reset();
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+
 namespace starling::explain {
 namespace {
 
@@ -22,21 +25,29 @@ LinkStatus Since(const LinkStatus& now, const LinkStatus& before) {
   return grown;
 }
 
+// Of a message whose fields are all counters: whole numbers, or seconds.
+template <typename Times>
+Times Difference(const Times& now, const Times& before) {
+  Times difference;
+  const google::protobuf::Reflection& fields = *now.GetReflection();
+  for (int i = 0; i < now.GetDescriptor()->field_count(); ++i) {
+    const google::protobuf::FieldDescriptor* const field = now.GetDescriptor()->field(i);
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+      fields.SetDouble(&difference, field,
+                       fields.GetDouble(now, field) - fields.GetDouble(before, field));
+    } else {
+      fields.SetUInt64(&difference, field,
+                       fields.GetUInt64(now, field) - fields.GetUInt64(before, field));
+    }
+  }
+  return difference;
+}
+
 }  // namespace
 
 WorkerCounters Since(const WorkerCounters& now, const WorkerCounters& before) {
   WorkerCounters grown;
-  StepTimes& times = grown.times;
-  times.set_units(now.times.units() - before.times.units());
-  times.set_samples(now.times.samples() - before.times.samples());
-  times.set_total(now.times.total() - before.times.total());
-  times.set_data(now.times.data() - before.times.data());
-  times.set_forward(now.times.forward() - before.times.forward());
-  times.set_backward(now.times.backward() - before.times.backward());
-  times.set_pull(now.times.pull() - before.times.pull());
-  times.set_wait(now.times.wait() - before.times.wait());
-  times.set_push(now.times.push() - before.times.push());
-  times.set_idle(now.times.idle() - before.times.idle());
+  grown.times = Difference(now.times, before.times);
   for (const LinkStatus& link : now.links) {
     const auto same =
         std::find_if(before.links.begin(), before.links.end(),
@@ -47,17 +58,7 @@ WorkerCounters Since(const WorkerCounters& now, const WorkerCounters& before) {
 }
 
 PartitionTimes Since(const PartitionTimes& now, const PartitionTimes& before) {
-  PartitionTimes grown;
-  grown.set_pushes(now.pushes() - before.pushes());
-  grown.set_pulls(now.pulls() - before.pulls());
-  grown.set_received_bytes(now.received_bytes() - before.received_bytes());
-  grown.set_sent_bytes(now.sent_bytes() - before.sent_bytes());
-  grown.set_queue(now.queue() - before.queue());
-  grown.set_verify(now.verify() - before.verify());
-  grown.set_apply(now.apply() - before.apply());
-  grown.set_gate(now.gate() - before.gate());
-  grown.set_applies(now.applies() - before.applies());
-  return grown;
+  return Difference(now, before);
 }
 
 }  // namespace starling::explain

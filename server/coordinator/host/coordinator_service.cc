@@ -98,53 +98,23 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     return StartReport<event::ShardReport>(*context, PeerRole::kShard, request, reply);
   }
 
-  Reactor* Submit(Context* context, const SubmitRequest* request, SubmitReply* reply) override {
-    return Start<event::Submit>(CheckCaller(*context).status(), request, reply);
+// A call that any identity may make.
+#define STARLING_CALL(NAME, REQUEST, REPLY)                                        \
+  Reactor* NAME(Context* context, const REQUEST* request, REPLY* reply) override { \
+    return Start<event::NAME>(CheckCaller(*context).status(), request, reply);     \
   }
-
-  Reactor* GetJob(Context* context, const JobRequest* request, JobReply* reply) override {
-    return Start<event::GetJob>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* ListJobs(Context* context, const ListJobsRequest* request,
-                    ListJobsReply* reply) override {
-    return Start<event::ListJobs>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* ListWorkers(Context* context, const ListWorkersRequest* request,
-                       ListWorkersReply* reply) override {
-    return Start<event::ListWorkers>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* ListShards(Context* context, const ListShardsRequest* request,
-                      ListShardsReply* reply) override {
-    return Start<event::ListShards>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* CancelJob(Context* context, const JobRequest* request, Empty* reply) override {
-    return Start<event::CancelJob>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* DeleteJob(Context* context, const JobRequest* request, Empty* reply) override {
-    return Start<event::DeleteJob>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* SetPolicy(Context* context, const SetPolicyRequest* request,
-                     SetPolicyReply* reply) override {
-    return Start<event::SetPolicy>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* Curves(Context* context, const CurvesRequest* request, CurvesReply* reply) override {
-    return Start<event::Curves>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* Logs(Context* context, const LogsRequest* request, LogsReply* reply) override {
-    return Start<event::Logs>(CheckCaller(*context).status(), request, reply);
-  }
-
-  Reactor* Explain(Context* context, const ExplainRequest* request, ExplainReply* reply) override {
-    return Start<event::Explain>(CheckCaller(*context).status(), request, reply);
-  }
+  STARLING_CALL(Submit, SubmitRequest, SubmitReply)
+  STARLING_CALL(GetJob, JobRequest, JobReply)
+  STARLING_CALL(ListJobs, ListJobsRequest, ListJobsReply)
+  STARLING_CALL(ListWorkers, ListWorkersRequest, ListWorkersReply)
+  STARLING_CALL(ListShards, ListShardsRequest, ListShardsReply)
+  STARLING_CALL(CancelJob, JobRequest, Empty)
+  STARLING_CALL(DeleteJob, JobRequest, Empty)
+  STARLING_CALL(SetPolicy, SetPolicyRequest, SetPolicyReply)
+  STARLING_CALL(Curves, CurvesRequest, CurvesReply)
+  STARLING_CALL(Logs, LogsRequest, LogsReply)
+  STARLING_CALL(Explain, ExplainRequest, ExplainReply)
+#undef STARLING_CALL
 
  private:
   template <typename Event, typename Request, typename Reply>

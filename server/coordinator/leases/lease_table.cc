@@ -126,28 +126,27 @@ void LeaseTable::SetEnd(uint64_t end) {
   }
 }
 
+uint64_t LeaseTable::IdOf(const Holding& holding) const {
+  return MakeLeaseId(options_.purpose, options_.epoch, holding.item, holding.attempt);
+}
+
 // Whether the worker holds this lease, or did until another worker took it.
 bool LeaseTable::MayEnd(uint32_t id, uint64_t lease) {
   Worker& worker = workers_.at(id);
   const uint64_t item = LeaseItem(lease);
   const auto taken = worker.taken.find(item);
-  if (taken != worker.taken.end() &&
-      MakeLeaseId(options_.purpose, options_.epoch, item, taken->second) == lease) {
+  if (taken != worker.taken.end() && IdOf({item, taken->second}) == lease) {
     worker.taken.erase(taken);
     return true;
   }
-  return absl::c_any_of(worker.held, [&](const Holding& held) {
-    return MakeLeaseId(options_.purpose, options_.epoch, held.item, held.attempt) == lease;
-  });
+  return absl::c_any_of(worker.held, [&](const Holding& held) { return IdOf(held) == lease; });
 }
 
 void LeaseTable::Return(uint32_t worker, uint64_t lease) {
   auto it = workers_.find(worker);
   if (it == workers_.end() || !LeaseIsOf(lease, options_.purpose, options_.epoch)) return;
   auto& held = it->second.held;
-  auto found = std::find_if(held.begin(), held.end(), [&](const Holding& h) {
-    return MakeLeaseId(options_.purpose, options_.epoch, h.item, h.attempt) == lease;
-  });
+  auto found = absl::c_find_if(held, [&](const Holding& h) { return IdOf(h) == lease; });
   if (found == held.end()) return;
   const Holding holding = *found;
   held.erase(found);
@@ -199,7 +198,7 @@ std::vector<Lease> LeaseTable::Held(uint32_t worker) const {
   leases.reserve(it->second.held.size());
   for (const Holding& held : it->second.held) {
     Lease& lease = leases.emplace_back();
-    lease.set_id(MakeLeaseId(options_.purpose, options_.epoch, held.item, held.attempt));
+    lease.set_id(IdOf(held));
     lease.set_attempt(held.attempt);
     lease.mutable_work()->set_purpose(options_.purpose);
     lease.mutable_work()->set_epoch(options_.epoch);

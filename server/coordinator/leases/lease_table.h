@@ -129,6 +129,7 @@ class LeaseTable {
     absl::Time since;
   };
 
+  uint64_t IdOf(const Holding& holding) const;
   bool MayEnd(uint32_t worker, uint64_t lease);
   bool End(uint32_t worker, uint64_t item, uint32_t attempt);
   void Measure(uint32_t worker, uint64_t own_items);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/owned_fd.h"
 #include "common/base/status_macros.h"
 #include "xxhash.h"
 
@@ -81,14 +82,7 @@ void InitParameter(uint64_t seed, absl::string_view name, const Initializer& ini
 
 // A regular file, open for reading.
 struct FirstValues::OpenFile {
-  OpenFile(int fd, FileId id) : fd(fd), id(id) {}
-  ~OpenFile() {
-    if (fd >= 0) close(fd);
-  }
-  OpenFile(OpenFile&& other) noexcept : fd(std::exchange(other.fd, -1)), id(other.id) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-
-  int fd;
+  OwnedFd fd;
   FileId id;
 };
 
@@ -112,13 +106,12 @@ absl::Status FirstValues::Make(const Slice& slice, float* out) {
 }
 
 absl::StatusOr<FirstValues::OpenFile> FirstValues::Open() const {
-  const int fd =
-      // O_NONBLOCK: opening a pipe must not block.
-      open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return Unreadable(graph_, std::strerror(errno));
-  OpenFile file(fd, {});
+  // O_NONBLOCK: opening a pipe must not block.
+  OpenFile file;
+  file.fd.Reset(open(graph_.init_file().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.fd.open()) return Unreadable(graph_, std::strerror(errno));
   struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
+  if (fstat(file.fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
     return Unreadable(graph_, "expected a regular file");
   file.id = {info.st_dev, info.st_ino, static_cast<uint64_t>(info.st_size),
              int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
@@ -141,7 +134,7 @@ absl::Status FirstValues::VerifyOnce(const OpenFile& file, uint32_t param) {
   for (uint64_t at = 0; at < bytes; at += kChunkBytes) {
     const uint64_t length = std::min(kChunkBytes, bytes - at);
     STARLING_RETURN_IF_ERROR(
-        ReadAll(graph_, file.fd, parameter.init().file_offset() + at, length, chunk.data()));
+        ReadAll(graph_, file.fd.get(), parameter.init().file_offset() + at, length, chunk.data()));
     XXH3_64bits_update(digest.get(), chunk.data(), length);
   }
   if (XXH3_64bits_digest(digest.get()) != parameter.init().file_digest()) {
@@ -156,7 +149,7 @@ absl::Status FirstValues::VerifyOnce(const OpenFile& file, uint32_t param) {
 absl::Status FirstValues::Read(const OpenFile& file, const Segment& segment, float* out) {
   STARLING_RETURN_IF_ERROR(VerifyOnce(file, segment.param));
   const Parameter& parameter = graph_.parameters(static_cast<int>(segment.param));
-  return ReadAll(graph_, file.fd,
+  return ReadAll(graph_, file.fd.get(),
                  parameter.init().file_offset() + segment.param_begin * sizeof(float),
                  segment.length * sizeof(float), reinterpret_cast<char*>(out));
 }
