@@ -13,6 +13,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "worker/core/session.h"
@@ -217,6 +218,7 @@ class Core {
   bool DropStaleEvaluation(uint64_t id);
   void Answered(uint64_t id);
   void Drop(uint64_t id);
+  void DropRequests(absl::FunctionRef<bool(const Request&)> over);
 
   // presence.cc
   void StepPresence();
@@ -227,7 +229,6 @@ class Core {
   void SendParks();
   void SendToAll(RequestKind kind, uint16_t flags);
   void BecomeActive();
-  void Resync();
 
   // on_unit.cc
   void On(const event::SliceGradient& e);
@@ -236,6 +237,7 @@ class Core {
   void SendClose(Unit& unit, PartitionId partition);
   void AbandonComputing();
   void DropUnit(UnitId id);
+  void ForgetStepWithoutUnits(Clock step);
   void DropTraining();
   void MaybeDone(UnitId id);
   std::string Blame(const Unit* unit) const;

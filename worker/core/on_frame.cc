@@ -58,6 +58,13 @@ void Core::Drop(uint64_t id) {
   job_->requests.erase(it);
 }
 
+void Core::DropRequests(absl::FunctionRef<bool(const Request&)> over) {
+  for (auto it = job_->requests.begin(); it != job_->requests.end();) {
+    const auto& [id, request] = *it++;
+    if (over(request)) Drop(id);
+  }
+}
+
 void Core::OnValue(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
@@ -127,7 +134,8 @@ void Core::OnRefused(uint64_t id, const event::Frame& e) {
   if (over && job.phase == JobPhase::kLeaving) return CloseJob();
   if (fenced) return Rejoin(e.text);
   if (answer == Answer::kStaleClock) {
-    if (!IsEvaluationPull(request)) return Resync();
+    // The others are beyond this worker's step: it enters again, to learn where they are.
+    if (!IsEvaluationPull(request)) return DropTraining();
     if (DropStaleEvaluation(id)) return;
   }
   if (job.warned.insert({e.shard, answer}).second) {

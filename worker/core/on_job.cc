@@ -103,7 +103,7 @@ bool Core::NobodyFinishesWithUs() const {
 void Core::CloseJob() {
   JobState& job = *job_;
   AbandonComputing();
-  while (!job.requests.empty()) Drop(job.requests.begin()->first);
+  DropRequests([](const Request&) { return true; });
   DisconnectAll();
   Do(action::CloseJob{job.run});
   job_.reset();
@@ -121,7 +121,7 @@ void Core::Break(Fault::Kind kind, std::string message) {
   fault_->mutable_run()->set_era(job.run.era);
   fault_->set_message(std::move(message));
   while (!job.units.empty()) DropUnit(job.units.begin()->first);
-  while (!job.requests.empty()) Drop(job.requests.begin()->first);
+  DropRequests([](const Request&) { return true; });
   job.phase = JobPhase::kBroken;
   job.presence = Presence::kParked;
   job.answers_left = 0;

@@ -49,7 +49,7 @@ void Core::Rejoin(absl::string_view why) {
   if (job_.has_value()) {
     DropTraining();
     while (!job_->units.empty()) DropUnit(job_->units.begin()->first);
-    while (!job_->requests.empty()) Drop(job_->requests.begin()->first);
+    DropRequests([](const Request&) { return true; });
     for (Held& held : job_->live) held = Held();
     for (Held& held : job_->snapshot) held = Held();
     Do(action::ForgetValues{});

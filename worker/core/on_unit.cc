@@ -1,6 +1,7 @@
 // What the executor delivers: gradients become pushes, a whole unit becomes closes.
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "worker/core/core.h"
 
@@ -110,10 +111,14 @@ void Core::MaybeDone(UnitId id) {
     if (computing.purpose == WorkPurpose::kTrain && computing.clock == unit.clock)
       AbandonComputing();
   }
-  const bool last = std::none_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
-    return entry.second.purpose == WorkPurpose::kTrain && entry.second.clock == unit.clock;
-  });
-  if (last) job.step_work.erase(unit.clock);
+  ForgetStepWithoutUnits(unit.clock);
+}
+
+void Core::ForgetStepWithoutUnits(Clock step) {
+  const auto of_step = [step](const auto& entry) {
+    return entry.second.purpose == WorkPurpose::kTrain && entry.second.clock == step;
+  };
+  if (absl::c_none_of(job_->units, of_step)) job_->step_work.erase(step);
 }
 
 void Core::AbandonComputing() {
@@ -127,12 +132,7 @@ void Core::DropUnit(UnitId id) {
     job.computing = UnitId();
     Do(action::Abandon{id});
   }
-  for (auto it = job.requests.begin(); it != job.requests.end();) {
-    const uint64_t request = it->first;
-    const bool ours = it->second.unit == id;
-    ++it;
-    if (ours) Drop(request);
-  }
+  DropRequests([id](const Request& request) { return request.unit == id; });
   KeepCounts(job.units.at(id));
   const Unit unit = std::move(job.units.at(id));
   job.units.erase(id);
@@ -145,10 +145,7 @@ void Core::DropUnit(UnitId id) {
                                        unit.ranges.end();
                               }),
                ranges.end());
-  const bool last = std::none_of(job.units.begin(), job.units.end(), [&](const auto& entry) {
-    return entry.second.purpose == WorkPurpose::kTrain && entry.second.clock == unit.clock;
-  });
-  if (last) job.step_work.erase(work);
+  ForgetStepWithoutUnits(unit.clock);
 }
 
 // All training that is under way, and the presence with it. Evaluation goes on.
@@ -160,12 +157,7 @@ void Core::DropTraining() {
     ++it;
     if (train) DropUnit(id);
   }
-  for (auto it = job.requests.begin(); it != job.requests.end();) {
-    const uint64_t id = it->first;
-    const bool evaluation = IsEvaluationPull(it->second);
-    ++it;
-    if (!evaluation) Drop(id);
-  }
+  DropRequests([](const Request& request) { return !IsEvaluationPull(request); });
   job.step_work.clear();
   job.presence = Presence::kParked;
   job.answers_left = 0;

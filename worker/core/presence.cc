@@ -92,7 +92,4 @@ void Core::BecomeActive() {
   for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), Params::kLive, start);
 }
 
-// The step that we are at is gone: the others are further. Enters again, to learn where they are.
-void Core::Resync() { DropTraining(); }
-
 }  // namespace starling::session

@@ -4,18 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/apply/verify.h"
 
 namespace starling {
-namespace {
-
-absl::Span<const uint8_t> BytesOf(const EndedPartition::Slice& slice) {
-  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(slice.data.get()),
-                             slice.elements * sizeof(float));
-}
-
-}  // namespace
-
 EndedPartition::EndedPartition(const Position& position, std::map<SliceId, Slice> slices,
                                std::shared_ptr<ShardMemory> memory)
     : position_(position), memory_(std::move(memory)), slices_(std::move(slices)) {
@@ -61,14 +51,8 @@ void EndedPartition::OnFrame(ShardConnection& connection, const FrameHeader& req
   header.view = position_.view;
   header.roster = position_.roster;
   header.base_lsn = position_.lsn;
-  header.kind = PayloadKind::kDense;
-  header.codec = Codec::kFp32;
-  header.elements = slice->second.elements;
-  OutgoingPayload payload{BytesOf(slice->second), slice->second.data};
-  header.payload_bytes = static_cast<uint32_t>(payload.bytes.size());
-  uint64_t& digest = slice->second.digest;
-  if (digest == 0) digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
-  header.digest = digest;
+  OutgoingPayload payload =
+      ValuePayload(slice->second.data, slice->second.elements, &slice->second.digest, &header);
   connection.Send(header, std::move(payload), request.key.slice.value);
 }
 

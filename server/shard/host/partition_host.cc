@@ -26,10 +26,6 @@ bool IsTrainingPull(const FrameHeader& value) {
          (value.flags & frame_flags::kReader) == 0;
 }
 
-absl::Span<const uint8_t> AsBytes(const float* values, size_t elements) {
-  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(values), elements * sizeof(float));
-}
-
 // Also true when the last other holder, on another thread, has just let go; then its reads came
 // before our writes.
 bool OnlyOurs(const std::shared_ptr<float>& data) {
@@ -223,14 +219,10 @@ void PartitionHost::HandleWaiting() {
   const uint64_t waiting = core_.parked_bytes();
   memory_->ReturnWaiting(waiting_bytes_ - waiting);
   waiting_bytes_ = waiting;
-  if (core_.counters().cuts != cuts_reported_) {
-    cuts_reported_ = core_.counters().cuts;
-    at_once_ = true;
-  }
-  if (core_.counters().drains != drains_reported_) {
-    drains_reported_ = core_.counters().drains;
-    at_once_ = true;
-  }
+  // The coordinator waits for cuts, and for partitions that have drained for a policy.
+  const PartitionCounters& counters = core_.counters();
+  if (std::exchange(cuts_reported_, counters.cuts) != counters.cuts) at_once_ = true;
+  if (std::exchange(drains_reported_, counters.drains) != counters.drains) at_once_ = true;
   PublishIfDue(false);
 }
 
@@ -353,11 +345,10 @@ void PartitionHost::RefuseArrived(const std::string& why) {
 template <typename Fn>
 void PartitionHost::WithPayload(const Buffer& buffer, Fn&& fn) {
   if (buffer.own == nullptr) return fn(buffer.received.pieces());
-  const PayloadPiece piece = AsBytes(buffer.own.get(), buffer.elements);
+  const PayloadPiece piece(reinterpret_cast<const uint8_t*>(buffer.own.get()),
+                           buffer.elements * sizeof(float));
   fn(Payload(&piece, 1));
 }
-
-PartitionHost::SliceStore& PartitionHost::Store(SliceId slice) { return slices_.at(slice); }
 
 void PartitionHost::Do(const Verify& action) {
   const Buffer& buffer = buffers_.at(action.payload);
@@ -406,12 +397,6 @@ void PartitionHost::Do(const Replicate& action) {
   std::abort();
 }
 
-// Where the next value may be written: in place, or new memory while the old one is still read;
-// nullptr where there is none.
-std::shared_ptr<float> PartitionHost::Writable(const Value& value, size_t elements) {
-  return AllocateOrRelieve(elements, &value.data);
-}
-
 // `reuse`, if given, as soon as no stream has it, or new memory, for which streams are closed where
 // there is none: nullptr, and relieved_, where what those hold is not free yet.
 std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
@@ -445,10 +430,11 @@ void PartitionHost::Do(const ApplyNow& action) {
     return;
   }
   const Stopwatch watch(owner_);
-  SliceStore& store = Store(action.record.slice);
+  SliceStore& store = slices_.at(action.record.slice);
   const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;
   const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];
-  std::shared_ptr<float> out = Writable(store.versions[into], store.slice->elements);
+  // In place, or in new memory while the old value is still read.
+  std::shared_ptr<float> out = AllocateOrRelieve(store.slice->elements, &store.versions[into].data);
   if (out == nullptr) {
     missing_ = store.slice->elements;
     return;
@@ -554,19 +540,13 @@ void PartitionHost::Do(const SendValue& action) {
   if (connection == connections_.end()) return;
   const uint64_t begin = SpanRing::NowMicros();
   const SliceId id = action.header.key.slice;
-  SliceStore& store = Store(id);
+  SliceStore& store = slices_.at(id);
   const bool two_versions = two_versions_ && store.slice->kind != FROZEN;
   Value& value = action.source == ValueSource::kCutCopy
                      ? store.cut
                      : store.versions[two_versions ? action.version % 2 : 0];
-  OutgoingPayload payload{AsBytes(value.data.get(), store.slice->elements), value.data};
-  if (value.digest == 0) value.digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
   FrameHeader header = action.header;
-  header.kind = PayloadKind::kDense;
-  header.codec = Codec::kFp32;
-  header.elements = store.slice->elements;
-  header.payload_bytes = static_cast<uint32_t>(payload.bytes.size());
-  header.digest = value.digest;
+  OutgoingPayload payload = ValuePayload(value.data, store.slice->elements, &value.digest, &header);
   times_.sent_bytes += header.payload_bytes;
   plan_->metrics->sent_bytes += header.payload_bytes;
   if (IsTrainingPull(header)) plan_->metrics->pull.ObserveMicros(header.held_us);

@@ -111,7 +111,6 @@ class PartitionHost {
   struct Paused {
     PartitionActions actions;
     size_t next = 0;
-    absl::Time deadline;  // then there is none
     EventLoop::TimerId timer = 0;
   };
 
@@ -147,8 +146,6 @@ class PartitionHost {
   void Do(const Release& action);
   void Do(const ReportFault& action);
 
-  SliceStore& Store(SliceId slice);
-  std::shared_ptr<float> Writable(const Value& value, size_t elements);
   std::shared_ptr<float> AllocateOrRelieve(size_t elements,
                                            const std::shared_ptr<float>* reuse = nullptr);
   bool TakeMemoryForTwoVersions();

@@ -1,6 +1,5 @@
 #include "server/shard/host/shard_connection.h"
 
-#include <memory>
 #include <utility>
 
 #include "server/shard/apply/verify.h"
@@ -16,6 +15,19 @@ OutgoingPayload TextPayload(std::string text, FrameHeader* header) {
   header->elements = 0;
   header->payload_bytes = static_cast<uint32_t>(keep->size());
   header->digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
+  return payload;
+}
+
+OutgoingPayload ValuePayload(std::shared_ptr<const float> value, size_t elements, uint64_t* digest,
+                             FrameHeader* header) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(value.get());
+  OutgoingPayload payload{absl::MakeConstSpan(bytes, elements * sizeof(float)), std::move(value)};
+  if (*digest == 0) *digest = VerifyPayload(Payload(&payload.bytes, 1)).digest;
+  header->kind = PayloadKind::kDense;
+  header->codec = Codec::kFp32;
+  header->elements = static_cast<uint32_t>(elements);
+  header->payload_bytes = static_cast<uint32_t>(payload.bytes.size());
+  header->digest = *digest;
   return payload;
 }
 

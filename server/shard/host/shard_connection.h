@@ -2,7 +2,9 @@
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "common/protocol/frame.h"
@@ -21,6 +23,11 @@ class ShardConnection {
 
 // Makes `text` the frame's payload.
 OutgoingPayload TextPayload(std::string text, FrameHeader* header);
+
+// Makes a slice's value the frame's payload, which keeps it alive. `digest` is that of its bytes; 0,
+// not known yet, is replaced.
+OutgoingPayload ValuePayload(std::shared_ptr<const float> value, size_t elements, uint64_t* digest,
+                             FrameHeader* header);
 
 // Answers `request` with an error and a text.
 void SendRefusal(ShardConnection& to, const FrameHeader& request, Answer answer, std::string text);
