@@ -1,5 +1,5 @@
-// A job that is over is kept serialized, and unpacked on access until the step's end. It then costs
-// 2 KB, and its curve, epochs and log.
+// An ended job is kept serialized and unpacked on access until the end of the step. Packed, it
+// takes 2 KB plus its curve, epochs and log.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -15,7 +15,7 @@ constexpr size_t kArchivedBytesMax = 256 << 10;
 
 }  // namespace
 
-// Nullptr: there is none. Otherwise valid until the step's end, or until it is forgotten.
+// Null: no such job. The pointer is valid until the end of the step, or until the job is forgotten.
 Job* Core::FindJob(uint64_t uid) {
   if (auto archived = archive_.extract(uid)) Unpack(archived.mapped(), jobs_[uid]);
   const auto it = jobs_.find(uid);
@@ -24,8 +24,8 @@ Job* Core::FindJob(uint64_t uid) {
   return &it->second;
 }
 
-// The job no longer changes by itself, and no shard awaits orders for it. The newest jobs are in
-// every overview, and stay unpacked.
+// Whether the job can no longer change by itself and no shard waits for orders about it. The newest
+// jobs are in every overview, so they stay unpacked.
 bool Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
   if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
@@ -96,7 +96,7 @@ void Core::Unpack(const Archived& archived, Job& job) {
   RestoreJob(job);
 }
 
-// Packs the jobs that the step unpacked or ended.
+// Packs the jobs that this step unpacked or ended.
 void Core::Archive() {
   for (const uint64_t uid : std::exchange(unpacked_, {})) {
     const auto it = jobs_.find(uid);

@@ -59,7 +59,7 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
       End(job, FAILED, job.unreadable);
       continue;
     }
-    if (job.running() && !job.state.has_running_us())  // written before it was summed up
+    if (job.running() && !job.state.has_running_us())  // written by a version that did not store it
       job.state.set_running_us(
           std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
     const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
@@ -75,7 +75,7 @@ void Core::Step(const Event& event, absl::Time now, Actions& actions) {
   now_ = std::max(now, now_);
   NoticePause();
   std::visit([this](const auto& e) { On(e); }, event);
-  // Scheduling and progress feed each other; both stop when nothing changes any more.
+  // Scheduling and progress trigger each other until nothing changes.
   while (schedule_ || !advance_.empty()) {
     if (schedule_) {
       schedule_ = false;
@@ -106,7 +106,7 @@ void Core::Step(const Event& event, absl::Time now, Actions& actions) {
   Flush(actions, std::holds_alternative<event::Tick>(event));
 }
 
-// A coordinator that was stopped itself (SIGSTOP, a laptop's lid) has heard nobody meanwhile.
+// A coordinator that was suspended (SIGSTOP, a closed laptop) could not hear daemons meanwhile.
 void Core::NoticePause() {
   const absl::Duration pause = now_ - last_step_;
   last_step_ = now_;
@@ -150,7 +150,7 @@ void Core::Log(Job& job, const std::string& text) {
   sentences_.push_back(absl::StrCat("job ", job.name(), ": ", text));
 }
 
-// A key is put or deleted in one batch, never both: the last word counts.
+// In one batch a key is either put or deleted: the later call wins.
 void Core::Put(const std::string& key, std::string value) {
   std::erase(batch_.deletes, key);
   batch_.puts[key] = std::move(value);
@@ -171,7 +171,7 @@ void Core::Save(const Shard& shard) {
   batch_.puts[records::Shard(shard.id())] = shard.stored.SerializeAsString();
 }
 
-// What the job has run for, as far as a coordinator was there to see it.
+// How long the job has run while a coordinator was up.
 int64_t Core::RunningMicros(const Job& job) const {
   return job.state.running_us() +
          (job.running() ? absl::ToInt64Microseconds(now_ - job.running_since) : 0);
@@ -189,7 +189,7 @@ void Core::SaveState(Job& job) {
   const int64_t running = RunningMicros(job);
   job.running_since += absl::Microseconds(running - job.state.running_us());
   job.state.set_running_us(running);
-  if (job.over()) unpacked_.insert(job.uid());  // that may have been the last of it
+  if (job.over()) unpacked_.insert(job.uid());  // this may have been its last change
   batch_.puts[records::JobState(job.uid())] = job.state.SerializeAsString();
 }
 

@@ -1,7 +1,7 @@
 // The coordinator's pure core: jobs, rosters, views, epochs, leases, results (docs/protocol.md,
 // sections 4, 5 and 7). No I/O, no threads, no clock, no randomness: the same events at the same
-// times give the same actions. The gRPC service (server/coordinator/host) and the simulator
-// (tests/sim) are its adaptors; they decide nothing.
+// times give the same actions. Its host (server/coordinator/host), on gRPC or in the simulator
+// (tests/sim), decides nothing.
 //
 //   auto core = Coordinator::Create(options, *store->Load());
 //   (*core)->Start(now, wall, actions);
@@ -29,10 +29,10 @@
 
 namespace starling::coordinator {
 
-// An RPC that waits for its answer; unique within the process, chosen by the adaptor, which must
-// also be ready to get the answer long after the event (report calls are held up to `report_hold`,
-// registrations up to `liveness` and, after a start, `start_grace`, submissions up to
-// `inspect_deadline`, logs as long as the request says).
+// An RPC that waits for its answer. The host chooses the id, which is unique within the process.
+// The answer may come long after the event: reports are held up to `report_hold`, registrations up
+// to `liveness` (after a start, plus `start_grace`), submissions up to `inspect_deadline`, and logs
+// for as long as the request says.
 using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
@@ -45,8 +45,8 @@ struct Call {
   Request request = {};
 };
 
-// `tensorboard`: whether the spec's folder for event files can be written; OK where nobody looked
-// (AsksForFolder).
+// `tensorboard`: whether event files can be written to the spec's folder; OK if that was not
+// checked (AsksForFolder).
 struct Submit : Call<SubmitRequest> {
   absl::Status tensorboard = absl::OkStatus();
 };
@@ -60,15 +60,14 @@ struct Overview {
 struct CancelJob : Call<JobRequest> {};
 struct DeleteJob : Call<JobRequest> {};
 struct SetPolicy : Call<SetPolicyRequest> {};
-// `brief`: of a job's epochs only evaluated ones, evenly, limits::kCurvePointsMax of them at most.
+// `brief`: only evaluated epochs, evenly spaced, at most limits::kCurvePointsMax of them.
 struct Curves : Call<CurvesRequest> {
   bool brief = false;
 };
 struct Logs : Call<LogsRequest> {};
 struct Explain : Call<ExplainRequest> {};
 struct Register : Call<RegisterRequest> {};
-// `caller`: the name that the connection's identity carries; empty where there is none (the
-// simulator).
+// `caller`: the name in the connection's identity; empty if it has none (the simulator).
 struct WorkerReport {
   CallId call;
   starling::WorkerReport report;
@@ -84,9 +83,10 @@ struct OutputWritten {
   uint64_t job = 0;  // uid
   absl::StatusOr<uint64_t> bytes;
 };
+// The caller hung up: no answer is needed.
 struct CallGone {
   CallId call;
-};  // the caller hung up: the call needs no answer any more
+};
 // At least every kCoordinatorTickPeriod.
 struct Tick {
   absl::Time wall;
@@ -104,24 +104,24 @@ inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
 // ---- Actions --------------------------------------------------------------------------------
 
-// The cluster at one moment, for the coordinator's own admin port: bounded, however much there is.
+// A snapshot of the cluster for the coordinator's own admin port. Its size is bounded.
 struct ClusterView {
   absl::Time time;
   uint64_t generation = 0;  // of the coordinator
-  ListJobsReply jobs;  // that live, the newest first, and those that ended last, the last first
+  ListJobsReply jobs;       // live ones, newest first, then the most recently ended, latest first
   ListWorkersReply workers;
   ListShardsReply shards;
-  // How many there are, by state.
+  // Counts by state.
   std::map<JobState, uint64_t> job_counts;
   std::map<std::string, uint64_t> worker_counts;
   std::map<std::string, uint64_t> shard_counts;
   // Since this coordinator's start.
-  uint64_t workers_lost = 0;  // fell silent without leaving, as are:
+  uint64_t workers_lost = 0;  // fell silent without leaving
   uint64_t shards_lost = 0;
   uint64_t jobs_failed = 0;
 };
 
-// The answer to a call: its reply message, or why not. Each call is answered at most once.
+// The answer to a call: its reply message, or the error. Each call is answered at most once.
 using CallReply = std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
                                ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply,
                                LogsReply, ExplainReply, RegisterReply, WorkerOrders, ShardOrders>;
@@ -130,17 +130,17 @@ using CallReply = std::variant<absl::Status, SubmitReply, JobReply, ListJobsRepl
 struct CurveNews {
   uint64_t job = 0;  // uid
   std::string folder;
-  // What files of coordinators before say of this step and later ones is void.
+  // Files of earlier coordinators are void from this step on.
   uint64_t session_step = 0;
   std::optional<CurvePoint> point;
   std::optional<EpochResult> result;
-  bool over = false;  // none will come after it
+  bool over = false;  // no news follow
 };
 
 namespace action {
 
-// StateStore::Apply. Durable before the next action: that may tell others of it. A store that fails
-// must end the process; the next start reads what is durable.
+// StateStore::Apply. The batch must be durable before the next action, which may reveal it to
+// others. If the store fails, the process must end; the next start reads what is durable.
 struct Persist {
   StoreBatch batch;
 };
@@ -150,14 +150,13 @@ struct Reply {
   CallReply reply;
 };
 
-// Must not block for the folder. What cannot be written is missing from the files alone.
+// Must not block on the folder. If a write fails, only the files are incomplete.
 struct WriteCurve {
   CurveNews news;
 };
 
 // Writes job.spec.output beneath output_root from the values that job.values names, and answers
-// with event::OutputWritten. Must not block. Comes again after a restart where no answer was
-// stored.
+// with event::OutputWritten. Must not block. Repeated after a restart if no answer was stored.
 struct WriteOutput {
   JobReply job;
 };
@@ -169,7 +168,7 @@ struct Log {
 
 }  // namespace action
 
-// To be carried out in order.
+// Carried out in order.
 using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
                             action::Log>;
 using Actions = std::vector<Action>;
@@ -177,77 +176,75 @@ using Actions = std::vector<Action>;
 // ---- The core -------------------------------------------------------------------------------
 
 struct CoordinatorOptions {
-  // The cluster's id where the state has none yet: drawn at random, not 0. It tells daemons of
-  // another cluster apart, whatever their numbers are.
+  // The cluster's id if the state has none yet: random, not 0. It distinguishes daemons of another
+  // cluster, whose numbers may be the same.
   uint64_t new_cluster = 1;
-  std::string version = std::string(ReleaseVersion());  // daemons of another are refused
-  uint32_t protocol = ProtocolVersion();                // and so are those that speak another
-  bool insecure = false;                          // started with --insecure: every status says so
-  absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is taken off
-  absl::Duration start_grace = absl::Seconds(5);  // added to it right after a start
+  std::string version = std::string(ReleaseVersion());  // daemons of another version are refused
+  uint32_t protocol = ProtocolVersion();                // and so are daemons with another protocol
+  bool insecure = false;                          // started with --insecure; every status says so
+  absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is considered lost
+  absl::Duration start_grace = absl::Seconds(5);  // added to liveness right after a start
   absl::Duration report_hold = absl::Milliseconds(100);
-  absl::Duration inspect_deadline = absl::Minutes(5);   // for a worker to look at the data
-  absl::Duration inspector_wait = absl::Seconds(15);    // for there to be one
-  absl::Duration release_deadline = absl::Seconds(30);  // a worker that gives up a job for another
-  // For data to be opened and shards to be reached.
+  absl::Duration inspect_deadline = absl::Minutes(5);   // for a worker to inspect the data
+  absl::Duration inspector_wait = absl::Seconds(15);    // how long a submission waits for a worker
+  absl::Duration release_deadline = absl::Seconds(30);  // for a worker to release a job
+  // For a worker to open the data and connect to the shards.
   absl::Duration prepare_deadline = absl::Minutes(5);
   // A job that has waited this long may have its turn (docs/operations.md, "Which job gets
   // workers").
   absl::Duration patience = absl::Minutes(10);
-  // A job that was served fails when all who might serve it have been set aside for this long.
+  // A job that was served fails after all workers that might serve it have been set aside for this
+  // long.
   absl::Duration unserved_wait = absl::Minutes(5);
-  // A worker that computes hangs when it has not got on for the longer of these. It is asked again
-  // a while after it has let the job go, twice as long each time.
+  // A computing worker is considered hung when it has made no progress for the longer of these two
+  // times. It is asked again `hang_rest` after it has released the job; the rest doubles each time.
   absl::Duration hang_least = absl::Seconds(30);
-  double hang_units = 10;  // of the job, as they take on that worker
+  double hang_units = 10;  // units of the job, at that worker's speed
   absl::Duration hang_rest = absl::Minutes(1);
   absl::Duration metrics_wait = absl::Seconds(1);  // for the last losses, after a job's last cut
   absl::Duration lease_ahead = absl::Seconds(30);
   uint32_t lease_items_min = 2;
   uint32_t lease_items_max = limits::kLeasesPerWorkerMax;
-  // Names of daemons that are gone are forgotten after so long, those of shards only where no kept
-  // job has values there: names of pods that come and go are not kept for ever.
+  // How long the names of daemons that left or were lost are kept, so that the names of short-lived
+  // pods do not accumulate. A shard's name is kept while a kept job has values there.
   absl::Duration forget_left = absl::Minutes(10);
   absl::Duration forget_lost = absl::Hours(1);
-  // Retention: of jobs that are over the oldest are deleted beyond so many, and those that ended
-  // longer ago than that. SIZE_MAX and InfiniteDuration: none is.
+  // Retention: ended jobs beyond this number are deleted, oldest first, and so are jobs that ended
+  // longer ago than this. SIZE_MAX and InfiniteDuration: none.
   size_t keep_ended_jobs = limits::kJobsMax - limits::kJobsMax / 10;
   absl::Duration keep_ended_for = absl::InfiniteDuration();
-  // Jobs that ended last, which each overview has, so that their last figures are scraped.
+  // How many of the most recently ended jobs each overview lists, so that their last metrics are
+  // scraped.
   size_t overview_ended = 16;
-  // Beneath it lie the folders for event files that jobs may name; empty: jobs may name none.
+  // Jobs may name folders for event files beneath this one; empty: none.
   std::string tensorboard_root;
-  // Beneath it lie the files that spec.output may name; empty: jobs may name none.
+  // spec.output may name files beneath this folder; empty: none.
   std::string output_root;
-  // What starts a daemon, for messages to people.
+  // The commands that start daemons, for messages to users.
   std::string worker_command = "starling-worker";
   std::string shard_command = "starling-ps";
 };
 
 class Core;  // server/coordinator/core/core.h
 
-// How daemons meet their orders:
-// * A worker that shall serve a job gets orders with the job, views, policy and roster; it
-// prepares,
-//   reports `prepared` with `run`, and only then becomes a member (the roster grows by it).
-// * Orders without a job (or with another one): finish the unit in hand, park, drop the job, report
-//   `run` unset. The worker stays a member until that report, or until release_deadline.
-// * A lease that is no longer in the orders is dropped if it was not begun; one that was begun may
-// be
-//   finished (its key makes it count once).
-// * Versions of orders are (generation << 32) + n: they grow across a coordinator's restarts, too.
-// * Lease ids say what they cover (server/coordinator/leases/lease_id.h), so that a coordinator
-// that
-//   starts again learns from WorkerReport.leases_held what is being worked on.
+// How daemons follow their orders:
+// * A worker that is ordered to serve a job gets the job, its views, policy and roster. It prepares
+//   and reports `prepared` with `run`. Only then does it become a member, with a new roster.
+// * Orders without a job, or with another one, mean: finish the current unit, park, drop the job and
+//   report `run` unset. The worker stays a member until that report, or until release_deadline.
+// * A lease that is missing from new orders is dropped if it was not begun. A lease that was begun
+//   may be finished: its key makes it count once.
+// * Order versions are (generation << 32) + n, so they also grow across a coordinator's restarts.
+// * A lease id encodes what the lease covers (server/coordinator/leases/lease_id.h), so a restarted
+//   coordinator learns from WorkerReport.leases_held what workers are doing.
 //
-// One thread at a time. There are two clocks. `now` never goes back within a process, and means
-// nothing to the next one (MonotonicNow): silence, deadlines, leases and the running time of jobs
-// follow it. `wall`, absl::Now at the start and at each tick, is what people are shown, and may
-// jump either way.
+// One thread at a time. There are two clocks. `now` (MonotonicNow) never goes back within a process
+// and means nothing to the next process. Silence, deadlines, leases and the running time of jobs
+// follow it. `wall`, absl::Now at the start and at each tick, is shown to users and may jump either
+// way.
 class Coordinator {
  public:
-  // From what the store holds; empty: a new cluster. kDataLoss names the record that cannot be
-  // read.
+  // Starts from the store's content; empty: a new cluster. kDataLoss names the unreadable record.
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(const CoordinatorOptions& options,
                                                              const StoreSnapshot& snapshot);
   ~Coordinator();
@@ -258,8 +255,8 @@ class Coordinator {
   // Appends to `actions`.
   void Step(const Event& event, absl::Time now, Actions& actions);
 
-  // Whether only the submission's folder for event files is still to be looked at before the event
-  // may come: all else that can be said at once is well. Otherwise the event may come at once.
+  // True: the submission has passed all checks that need no disk, and the host must check its folder
+  // for event files before it calls Step. False: the host may call Step at once.
   bool AsksForFolder(const SubmitRequest& request) const;
 
   uint64_t generation() const;

@@ -44,8 +44,8 @@ class Core {
                              StoredCurves& curves);
 
   absl::Status CheckReferences(const Job& job) const;  // snapshot.cc
-  static absl::Status PlanPartitions(Job& job);  // snapshot.cc: sizes and slots; checks the digest
-  void RestoreJob(Job& job);                     // snapshot.cc: what follows from the records
+  static absl::Status PlanPartitions(Job& job);  // snapshot.cc: partition sizes; checks the digest
+  void RestoreJob(Job& job);                     // snapshot.cc: derives state from the records
 
   // ---- Verbs: one file each ----
   void On(const event::Submit& event);
@@ -125,7 +125,7 @@ class Core {
                  bool over = false);
   void TellCurveAgain(const Job& job);
 
-  // on_explain.cc: evidence is recorded on arrival, and gathered on request
+  // on_explain.cc: evidence is recorded as it arrives and collected on request
   void NoteCounters(Worker& worker);
   void NoteCounters(Job& job, uint32_t partition) const;
   void NoteDeparture(const Worker& worker, const std::string& why);
@@ -143,7 +143,7 @@ class Core {
   void Admit(const RegisterRequest& request, CallId call);
   void AnswerRegistration(const Daemon& daemon, CallId call);
   void AnswerRegistration(RegisterReply reply, CallId call);
-  void ResolveRegistration(const Daemon& owner);  // it has reported, or is lost
+  void ResolveRegistration(const Daemon& owner);  // the owner has reported, or is lost
 
   // on_worker_report.cc
   bool RefuseStaleCoordinator(CallId call, uint64_t reported_generation);
@@ -152,7 +152,7 @@ class Core {
   void AnswerFenced(const Worker& worker, const event::WorkerReport& event);
   void TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first);
   void Join(Worker& worker, Job& job);
-  void TakeMembership(Worker& worker, bool first);  // first: of this generation
+  void TakeMembership(Worker& worker, bool first);  // first: the first report in this generation
   void TakeMetrics(Job& job, const WorkerReport& report);
   void TakeFault(Worker& worker, const Fault& fault);
 
@@ -160,7 +160,7 @@ class Core {
   void TakeHeld(Shard& shard, const ShardReport& report);
   void SetHeld(Shard& shard, const HeldJob& held);
   void DropHeld(Shard& shard, uint64_t uid);
-  void CountViews(const Shard& shard, uint64_t uid, int sign);  // those of one job
+  void CountViews(const Shard& shard, uint64_t uid, int sign);  // of one job
   void TakePartition(Shard& shard, const PartitionStatus& status);
 
   // members.cc: rosters, and which worker serves which job
@@ -184,17 +184,17 @@ class Core {
   static bool MayServe(const Worker& worker, const Job& job);
   static bool MayTake(const Worker& worker, const Job& job);
   bool IsFree(const Worker& worker) const;
-  // Workers that may serve a job: free ones, and those of running jobs.
+  // Workers that may serve a job: free ones, and workers of running jobs.
   struct Supply {
     struct Holder {
-      uint32_t has = 0;     // workers of any kind
-      uint32_t usable = 0;  // of these, that may serve the job
-      uint32_t spare = 0;   // of these, beyond the holder's min
+      uint32_t has = 0;     // all its workers
+      uint32_t usable = 0;  // those of them that may serve the job
+      uint32_t spare = 0;   // those of them beyond the holder's workers.min
     };
     uint32_t free = 0;
     std::map<uint64_t, Holder> holders;  // by job
     uint32_t all() const;
-    uint32_t available() const;  // at once
+    uint32_t available() const;  // workers that the job could have at once
   };
   Supply SupplyFor(const Job* job, const Job* kept_for) const;
   std::vector<Worker*> WorkersFor(const Job& job, uint32_t count, const Job* kept_for);
@@ -246,16 +246,16 @@ class Core {
   std::set<uint64_t> JobsOn(const Shard& shard) const;
   template <typename D>
   void Park(D& daemon, CallId call, uint64_t orders_seen) {
-    if (daemon.parked) AnswerHeld(daemon);  // only the newest call of a daemon is held
+    if (daemon.parked) AnswerHeld(daemon);  // only a daemon's newest call is held
     daemon.parked = ParkedCall{call, now_ + options_.report_hold, orders_seen};
   }
-  void Settle(Worker& worker);  // if the orders changed, answers the parked report
+  void Settle(Worker& worker);  // answers the held report if the orders changed
   void Settle(Shard& shard);
   void AnswerHeld(Worker& worker);
   bool KeepsOldOrders(const Worker& worker);
   void AnswerHeld(Shard& shard);
   template <typename Answer>
-  Answer NewAnswer() const {  // names the coordinator
+  Answer NewAnswer() const {  // with the coordinator's generation and cluster
     Answer answer;
     answer.set_generation(generation());
     answer.set_cluster(cluster_.cluster());
@@ -267,10 +267,10 @@ class Core {
     orders.set_rejoin(true);
     Reply(call, std::move(orders));
   }
-  void TouchJob(const Job& job);  // its workers' and shards' orders may have changed
+  void TouchJob(const Job& job);  // the orders of its workers and shards may have changed
 
   // status.cc
-  // Which epochs a status lists: all, the newest, or the newest evaluated; see event::Curves.
+  // Which epochs a status lists: all, the newest, or evaluated ones only (see event::Curves).
   enum class Epochs { kAll, kNewest, kTested };
   JobStatus StatusOf(const Job& job, Epochs epochs = Epochs::kAll) const;
   JobStatus ListedStatusOf(const Job& job) const;
@@ -281,7 +281,7 @@ class Core {
   static void AddEpochs(const Job& job, Epochs epochs, JobStatus& status);
   static void NoteTested(Job& job, uint32_t epoch);
   template <typename Status>
-  Status DaemonStatus(const Daemon& daemon) const;  // what all daemons have
+  Status DaemonStatus(const Daemon& daemon) const;  // the fields that all daemons have
   WorkerStatus StatusOf(const Worker& worker) const;
   ShardStatus StatusOf(const Shard& shard) const;
   template <typename Reply>
@@ -313,11 +313,11 @@ class Core {
   // archive.cc
   bool MayArchive(const Job& job) const;
   static Archived::Partition OnShard(const Job& job, const View& view);
-  static Archived Pack(Job& job);  // leaves the job empty
+  static Archived Pack(Job& job);  // moves the job's content out
   void Unpack(const Archived& archived, Job& job);
   void Archive();
 
-  // forget.cc: lost daemons and jobs that are over are deleted after a while
+  // forget.cc: deletes lost daemons and ended jobs after a while
   void ForgetDaemons();
   void ForgetJobs();
   void MakePlaceForName(Role role);
@@ -330,15 +330,15 @@ class Core {
   std::string RetentionText() const;
   std::string KeptUntil(const Job& job) const;
 
-  // values.cc: the readable values of a job's partitions, ascending; empty before the job ran.
-  // Values of a job that is over are final once settled; until then, a partition whose shard has
-  // not sent its last report is unknown.
+  // values.cc: the readable values of a job's partitions, ascending; empty before the job has run.
+  // The values of an ended job are final once settled. Until then a partition is unknown if its
+  // shard has not sent its last report.
   std::vector<PartitionValues> ValuesOf(const Job& job) const;
-  // The version at which all BSP partitions are read. None: no partition is in BSP, or some have
-  // not reported.
+  // The version at which all BSP partitions are read. None: no partition is in BSP, or a partition
+  // has not reported.
   std::optional<uint64_t> SealedSteps(const Job& job) const;
-  // The job is over, and state.values has the readable version of each partition: shards may free
-  // the rest.
+  // Whether the job is over and state.values has the readable version of each partition. Shards may
+  // then free everything else.
   static bool ValuesSettled(const Job& job);
   void SettleValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
@@ -368,7 +368,7 @@ class Core {
   int64_t RunningMicros(const Job& job) const;
   double RunningSeconds(const Job& job) const;
   void SaveState(Job& job);
-  absl::Time wall() const { return now_ + wall_ahead_; }  // for people only
+  absl::Time wall() const { return now_ + wall_ahead_; }  // shown to users only
   static std::string TimeText(absl::Time time);
   void Put(const std::string& key, std::string value);
   void Delete(const std::string& key);
@@ -381,46 +381,46 @@ class Core {
   StoredCluster cluster_;
   std::map<uint32_t, Worker> workers_;
   std::map<uint32_t, Shard> shards_;
-  std::map<uint64_t, Job> jobs_;          // by uid: those that may change, and unpacked ones
-  std::map<uint64_t, Archived> archive_;  // the others: over, and packed
+  std::map<uint64_t, Job> jobs_;          // by uid: jobs that may change, and unpacked ones
+  std::map<uint64_t, Archived> archive_;  // all other jobs: ended and packed
 
   // ---- Volatile ----
   // Indexes of jobs_ and archive_.
   std::map<std::string, uint64_t> by_name_;
-  std::map<std::string, std::string> by_output_;  // names, by the file that the job writes
+  std::map<std::string, std::string> by_output_;  // job names by output file
   std::map<JobState, std::set<uint64_t>> by_state_;
-  // Jobs that are over, by ended_number and uid.
+  // Ended jobs, by ended_number and uid.
   std::set<std::pair<uint64_t, uint64_t>> ended_;
 
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
-  absl::Time forgets_at_;  // when ForgetDaemons runs next
+  absl::Time forgets_at_;  // when ForgetDaemons next does something
   bool retention_acted_ = false;
-  // Deleted by retention: name, and why and when.
+  // Jobs that retention deleted: the name, and why and when.
   std::deque<std::pair<std::string, std::string>> deleted_lately_;
   uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
-  bool memory_awaited_ = false;  // by a PENDING job
-  absl::Time pending_seen_;      // when LookAtPending last did
+  bool memory_awaited_ = false;  // a PENDING job waits for shard memory
+  absl::Time pending_seen_;      // when LookAtPending last ran
   absl::Time last_step_;
   absl::Time started_;
 
   // ---- The current step ----
   absl::Time now_;
-  absl::Duration wall_ahead_;  // of now_, at the last tick
+  absl::Duration wall_ahead_;  // wall time minus now_, at the last tick
   StoreBatch batch_;
   std::vector<std::pair<CallId, CallReply>> replies_;
   std::vector<CurveNews> curve_news_;
   std::vector<JobReply> outputs_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
-  std::set<uint32_t> touched_shards_;  // with a new report
+  std::set<uint32_t> touched_shards_;  // those with a new report
   // Shard and job whose orders may have changed.
   std::set<std::pair<uint32_t, uint64_t>> touched_jobs_;
   std::set<uint64_t> advance_;   // jobs
-  std::set<uint64_t> unpacked_;  // jobs that are over, and may be archived
+  std::set<uint64_t> unpacked_;  // ended jobs that may be archived
   bool schedule_ = false;
 };
 

@@ -17,26 +17,27 @@ namespace starling::coordinator {
 
 struct Job;
 
-struct ParkedCall {  // a report that is held until there is news
+struct ParkedCall {  // a held report: answered when there is news
   CallId call;
   absl::Time until;
   uint64_t orders_seen = 0;
 };
 
-// The latest orders for a job, and the version in which each part came that orders leave out for
-// a daemon that has seen that version: the job's description, its views and its roster.
+// The latest orders for a job. Its description, views and roster are left out for a daemon that has
+// seen them, so each of these parts has the version in which it last changed.
 class Told {
  public:
-  // Whether these are the orders for `job` (null: for none). `rest`: what is never left out.
+  // Whether these are the orders for `job` (null: for none). `rest`: the parts that are never left
+  // out, serialized.
   bool Is(const Job* job, const std::string& rest) const;
   // `described`: the daemon has the job's description from the previous coordinator.
   void Tell(const Job* job, std::string rest, uint64_t version, bool described);
   const Run& run() const { return run_; }
   uint64_t version() const { return version_; }
   bool ViewsUnseen(uint64_t seen) const { return views_at_ > seen; }
-  // The oldest version of what a daemon that has seen `seen` has not seen.
+  // The oldest version of a part that a daemon at version `seen` lacks.
   uint64_t OldestUnseen(uint64_t seen) const;
-  // The description and the roster, as far as they are unseen.
+  // Adds the description and the roster if the daemon lacks them.
   template <typename Orders>
   void AddUnseen(const Job& job, uint64_t seen, bool described, Orders& orders) const;
 
@@ -50,8 +51,8 @@ class Told {
 struct Daemon {
   StoredDaemon stored;    // durable
   bool heard = false;     // in this generation
-  absl::Time last_heard;  // when not heard: the start and its grace
-  uint64_t sequence = 0;  // of the last report taken
+  absl::Time last_heard;  // if not heard: the start plus start_grace
+  uint64_t sequence = 0;  // of the last accepted report
   uint64_t orders_version = 0;
   std::optional<ParkedCall> parked;
 
@@ -63,32 +64,32 @@ struct Daemon {
 };
 
 struct Worker : Daemon {
-  WorkerReport report;                      // the last one taken
+  WorkerReport report;                      // the last accepted one
   Told told;                                // the content of orders_version
-  std::map<uint64_t, uint64_t> inspect_at;  // by request: the version in which it came
-  uint64_t job = 0;                         // ordered to serve
-  uint64_t member_of = 0;                   // in whose roster it is
-  // From hold_version on, the orders tell the worker to start no work of the job whose member it
-  // is until the step of this policy is decided; 0: they do not.
+  std::map<uint64_t, uint64_t> inspect_at;  // by request: the version that first had it
+  uint64_t job = 0;                         // the job that it is ordered to serve; 0: none
+  uint64_t member_of = 0;                   // the job whose roster has it; 0: none
+  // From hold_version on, the orders tell the worker to start no work of its job until the step of
+  // this policy is decided. 0: they do not.
   uint64_t hold_policy = 0;
   uint64_t hold_version = 0;
-  uint64_t ordered_at = 0;   // grows with each order: the largest came to its job last
-  absl::Time release_since;  // member of a job that it is no longer ordered to serve
-  uint64_t counted_job = 0;  // whose counters these are
+  uint64_t ordered_at = 0;   // grows with each order: the largest one joined its job last
+  absl::Time release_since;  // when it was last ordered to a job, or to none
+  uint64_t counted_job = 0;  // the job that `counters` belong to
   explain::Window<explain::WorkerCounters> counters;
   std::map<uint32_t, absl::Time> links_down;  // by shard: since when
-  // Why this incarnation is not ordered to serve a job again.
+  // Why this incarnation is set aside for a job.
   struct Aside {
     uint32_t era = 0;                            // of the job
-    uint64_t at = 0;                             // when, as ordered_at counts
+    uint64_t at = 0;                             // when, on the scale of ordered_at
     Fault::Kind kind = Fault::KIND_UNSPECIFIED;  // unspecified: it made no progress
     std::string why;
-    bool ask_again = false;                      // once it is idle: the cause may be gone
+    bool ask_again = false;                      // once it is idle, since the cause may be gone
     absl::Time ask_at = absl::InfiniteFuture();  // sets ask_again
-    int times = 0;                               // how often it made no progress
+    int times = 0;                               // how often it was set aside without progress
   };
   std::map<uint64_t, Aside> aside;  // by job
-  bool slow_to_look = false;        // it did not answer the last request to inspect data in time
+  bool slow_to_look = false;        // its last inspection of data took too long
   bool releasing() const { return member_of != 0 && job != member_of; }
   bool idle() const {
     return live() && job == 0 && member_of == 0 && !report.draining() &&
@@ -99,15 +100,16 @@ struct Worker : Daemon {
 struct Shard : Daemon {
   std::optional<uint64_t> memory_room;  // bytes, as it last reported
   uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
-  uint64_t partitions = 0;              // of these views: name this incarnation
+  uint64_t partitions = 0;              // those of these views that name this incarnation
   uint64_t elements = 0;                // in those partitions
   uint64_t planned_bytes = 0;           // for those partitions
   std::string trouble;                  // see ShardReport
 
-  std::map<uint64_t, Told> told;         // by uid: jobs that have not ended on the shard
+  std::map<uint64_t, Told> told;         // by uid: jobs that the shard has not ended
   std::map<uint64_t, uint64_t> changed;  // uids by Told::version
-  std::map<uint64_t, Run> dropped;       // by version, until the shard has seen it
-  // What it last reported to hold; `whole`: all, since this coordinator's start.
+  std::map<uint64_t, Run> dropped;       // by version, until the shard has seen that version
+  // What it last reported to hold. `whole`: it has reported everything since this coordinator's
+  // start.
   std::map<uint64_t, HeldJob> held;
   bool whole = false;
   uint64_t value_bytes = 0;  // sum over `held`

@@ -1,4 +1,4 @@
-// After a while, names of lost daemons are forgotten, and retention deletes jobs that are over.
+// Forgets the names of lost daemons after a while, and deletes ended jobs by retention.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -11,7 +11,7 @@ namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kForgetPeriod = absl::Seconds(1);
-constexpr size_t kForgottenAtOnce = 100;  // jobs, and daemons of each kind: a step stays short
+constexpr size_t kForgottenAtOnce = 100;  // jobs, and daemons of each kind: keeps a step short
 constexpr size_t kDeletedRemembered = 1000;
 
 }  // namespace
@@ -23,7 +23,7 @@ bool Core::MayForget(const Worker& worker) const {
          !registrations_.contains({WORKER, worker.name()});
 }
 
-// Views of kept jobs say with which shard their values were lost.
+// The views of kept jobs name the shard with which their values were lost.
 bool Core::MayForget(const Shard& shard) const {
   return shard.fenced() && shard.named_by == 0 && !registrations_.contains({SHARD, shard.name()});
 }
@@ -53,7 +53,7 @@ void Core::ForgetDaemons() {
   ForgetSome(shards_, kForgottenAtOnce, false);
 }
 
-// When all names are taken, a lost daemon is forgotten early.
+// If all names are taken, forgets a lost daemon early.
 void Core::MakePlaceForName(Role role) {
   if (role == WORKER && workers_.size() >= limits::kDaemonsMax) ForgetSome(workers_, 1, true);
   if (role == SHARD && shards_.size() >= limits::kDaemonsMax) ForgetSome(shards_, 1, true);
@@ -66,7 +66,7 @@ std::string Core::KeptUntil(const Job& job) const {
   return TimeText(absl::FromUnixMicros(job.state.ended_us()) + options_.keep_ended_for);
 }
 
-// A warning before retention acts for the first time; empty: none.
+// A warning before retention first deletes a job; empty: none.
 std::string Core::RetentionText() const {
   const size_t keep = options_.keep_ended_jobs;
   if (keep == std::numeric_limits<size_t>::max() || retention_acted_ ||

@@ -1,5 +1,5 @@
-// What the coordinator knows of a job, of its submission and of calls about it. Internal to this
-// folder.
+// What the coordinator knows about a job, its submission and pending calls about it. Internal to
+// this folder.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_JOB_H_
 #define STARLING_SERVER_COORDINATOR_CORE_JOB_H_
 
@@ -44,22 +44,22 @@ struct EvaluationSeen {
 };
 
 struct Job {
-  StoredJob stored;  // durable, as are:
+  StoredJob stored;  // durable, like the next two
   StoredJobState state;
   std::map<uint32_t, EpochResult> results;
 
   std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
   std::vector<uint64_t> partition_elements;
   std::vector<uint64_t> partition_bytes;       // planned
-  PartitionReports partitions;                 // none when over and settled
+  PartitionReports partitions;                 // empty once the job is over and settled
   uint64_t views_number = 1;                   // grows with each change of the views
   std::optional<LeaseTable> training;          // of state.epoch; SSP and async
-  std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended and are not yet evaluated
+  std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended but are not evaluated
   std::map<uint32_t, RangeSums> train_sums;
-  // The first step whose losses this coordinator receives; an earlier coordinator received those
-  // before. None: some partition has not reported its coverage.
+  // The first step whose losses this coordinator receives; an earlier coordinator received the
+  // previous ones. None: a partition has not reported its coverage yet.
   std::optional<uint64_t> losses_from = 0;
-  std::map<uint32_t, double> seconds_per_item;  // by worker; survives the lease tables
+  std::map<uint32_t, double> seconds_per_item;  // by worker; outlives the lease tables
   bool recovering = false;                      // after a start: no grants until all have reported
   bool coverage_changed = false;                // free items may turn out to be covered
   absl::Time pending_since;
@@ -68,38 +68,38 @@ struct Job {
   absl::Time last_cut;
   std::optional<double> loss;        // smoothed
   std::optional<PolicyGuard> guard;  // if the job has one
-  uint64_t windows_kept = 0;         // what the guard had seen when its trend was stored
-  uint64_t guarded_policy = 0;       // number of the policy that it judges
+  uint64_t windows_kept = 0;         // the guard's windows when its trend was last stored
+  uint64_t guarded_policy = 0;       // number of the policy that the guard judges
   JobCurve curve;                    // durable, except for the last seconds before a crash
   absl::Time curve_saved;
   uint32_t curve_chunks = 0;   // its stored records
   uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
   absl::Time ended_at;         // if the job is over
-  std::string unreadable;      // why this version cannot read its layout; empty: it can
+  std::string unreadable;      // why this version cannot read the job's layout; empty: it can
   std::optional<int64_t> labels_per_sample;
   std::deque<LogEntry> log;
   uint64_t last_log = 0;
-  // What explanations need.
+  // Evidence for `starling explain`.
   std::vector<explain::Window<PartitionTimes>> partition_counters;
-  std::map<std::string, Departure> departed;  // by name, until the worker is back
+  std::map<std::string, Departure> departed;  // by name, until the worker returns
   absl::Time policy_asked;                    // when its newest policy was requested
-  absl::Time staffed;  // when its first worker joined or its last one left, whichever was later
+  absl::Time staffed;  // when its first worker joined or its last one left, whichever came later
   uint64_t steps_seen = 0;
   absl::Time stepped;                             // when the last step finished
   std::optional<EvaluationSeen> evaluation_seen;  // the first evaluation in progress
-  absl::Time evaluation_moved;                    // when that last changed
+  absl::Time evaluation_moved;                    // when evaluation_seen last changed
 
-  std::string inspector;      // the worker that looked at the data; empty after a restart
-  bool told_waiting = false;  // the log tells what it waits for
+  std::string inspector;      // the worker that inspected the data; empty after a restart
+  bool told_waiting = false;  // the log says what the job waits for
   bool has_turn = false;      // PENDING: see MayHaveTurn
-  // Since when all workers that could serve it are set aside.
+  // Since when every worker that could serve it has been set aside.
   absl::Time unserved_since = absl::InfiniteFuture();
 
   uint64_t uid() const { return stored.description().run().job_uid(); }
   const JobSpec& spec() const { return stored.description().spec(); }
   const std::string& name() const { return spec().name(); }
   uint64_t samples() const { return stored.description().train_samples(); }
-  // Its steps, as common/data_plan/job_steps.h counts them.
+  // Steps, counted as in common/data_plan/job_steps.h.
   uint32_t epochs() const { return JobEpochs(spec(), samples()); }
   uint64_t steps() const { return JobSteps(spec(), samples()); }
   uint64_t epoch_steps() const { return StepsInFullEpoch(spec(), samples()); }
@@ -135,14 +135,14 @@ struct Submission {  // a worker inspects its data
   uint64_t inspect = 0;
   uint32_t worker = 0;                           // 0: none found yet
   std::map<uint32_t, std::string> refused_by;    // names of workers that cannot serve it, by id
-  absl::Status error;                            // the first one's error
+  absl::Status error;                            // the first worker's error
   absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
-  absl::Time without_worker;                     // since when no worker could be asked
+  absl::Time without_worker;                     // since when no worker was available to ask
 
   absl::Status Refusal() const;
 };
 
-struct PendingRegistration {  // waits until the name's owner proves alive or is lost
+struct PendingRegistration {  // held until the name's owner reports or is lost
   CallId call;
   RegisterRequest request;
   absl::Time since;

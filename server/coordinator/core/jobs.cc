@@ -1,4 +1,4 @@
-// The indexes of jobs. Events and ticks use them to visit live jobs only, never all kept jobs.
+// Indexes of jobs. With them, events and ticks visit only live jobs, never all kept jobs.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -9,7 +9,7 @@
 
 namespace starling::coordinator {
 
-// A new job, or one from the store. Its name and state are known.
+// Adds a new or stored job, whose name and state are set, to the indexes.
 void Core::Enlist(const Job& job) {
   by_name_[job.name()] = job.uid();
   if (!job.spec().output().empty()) by_output_[job.spec().output()] = job.name();
@@ -26,14 +26,14 @@ void Core::SetState(Job& job, JobState state) {
     job.state.set_ended_number(ended_.empty() ? 1 : ended_.rbegin()->first + 1);
     ended_.emplace(job.state.ended_number(), job.uid());
     unpacked_.insert(job.uid());
-    // The oldest of the newest jobs now leaves that group.
+    // The oldest of the newest jobs drops out of that group.
     const auto newest = static_cast<ptrdiff_t>(options_.overview_ended);
     if (std::ssize(ended_) > newest) unpacked_.insert(std::prev(ended_.end(), newest + 1)->second);
   }
   if (state == FAILED) ++jobs_failed_;
 }
 
-// Deletes all its records, and answers the calls that follow its log.
+// Deletes all its records and answers the calls that follow its log.
 void Core::Forget(Job& job) {
   const uint64_t uid = job.uid();
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(uid, epoch));
@@ -81,7 +81,7 @@ std::vector<Job*> Core::JobsIn(JobState state) {
   return jobs;
 }
 
-// The newest job in one of the states that is older than `uid`; 0: none.
+// The newest job older than `uid` in one of the states; 0: none.
 uint64_t Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) const {
   uint64_t newest = 0;
   for (const JobState state : states) {

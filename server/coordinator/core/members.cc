@@ -1,4 +1,4 @@
-// Who serves which job: orders to serve, rosters, losses.
+// Which workers serve which job: orders to serve, rosters, losses.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,8 @@ std::vector<Worker*> Core::Serving(uint64_t job) {
   return serving;
 }
 
-// Orders the worker to serve `job` (0: none). Its own reports make it enter or leave the roster.
+// Orders the worker to serve `job` (0: none). The worker enters or leaves the roster by its
+// reports.
 void Core::Order(Worker& worker, uint64_t job) {
   worker.job = job;
   worker.ordered_at = ++last_order_;
@@ -45,7 +46,7 @@ void Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
-  // The count of times without progress is kept.
+  // The count of times without progress outlives this.
   if (const auto it = worker.aside.find(job.uid());
       it != worker.aside.end() && it->second.times == 0) {
     worker.aside.erase(it);
@@ -92,8 +93,8 @@ bool Core::IsSetAside(const Worker& worker, const Job& job) {
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker that served or prepared the job left it: its GPU memory is free again, so workers that
-// were set aside for lack of memory are asked once more.
+// A worker has left the job and freed its GPU memory, so workers that were set aside for lack of
+// memory are asked again.
 void Core::AskAgain(uint64_t uid) {
   Job* job = FindRunning(uid);
   if (job == nullptr) return;
@@ -113,8 +114,8 @@ std::vector<const Worker*> Core::SetAsideFor(const Job& job) const {
   return workers;
 }
 
-// Whether a worker other than `but` serves or prepares the job, or could: also one that serves
-// another job, or has not reported since the start.
+// Whether a worker other than `but` serves the job, prepares it, or could serve it. Workers of
+// other jobs count, and so do workers that have not reported since the start.
 bool Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
@@ -125,11 +126,12 @@ bool Core::OthersMayServe(const Job& job, const Worker* but) const {
   });
 }
 
-// The job goes on without the worker. Without any other worker, a job that was never served fails;
-// one that was served waits, as if all its workers were lost, to keep what it has learned.
+// The job goes on without the worker. If there is no other worker, a job that was never served
+// fails. A job that was served waits, as if all its workers were lost, to keep what it has learned.
 void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why) {
   const bool others = OthersMayServe(job, &worker);
-  // Workers that share a GPU and prepare at once may each find its memory taken by the others.
+  // Workers that share a GPU and prepare at the same time may each find the memory taken by the
+  // others.
   const std::vector<const Worker*> before = SetAsideFor(job);
   const bool crowded = std::any_of(before.begin(), before.end(), [&](const Worker* other) {
     const Worker::Aside& aside = other->aside.at(job.uid());
@@ -164,7 +166,7 @@ void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::strin
 }
 
 // Ends a job without members if all workers that could serve it are set aside for lasting causes.
-// Lack of memory and lack of progress may pass; other causes last, unless a lost worker returns
+// Lack of memory and lack of progress may pass. Other causes last, unless a lost worker returns
 // without them.
 void Core::EndUnserved(Job& job) {
   const std::vector<const Worker*> aside = SetAsideFor(job);
@@ -195,7 +197,7 @@ std::string Core::WhyNobodyServes(const Job& job) const {
               limits::kFaultBytesMax));
 }
 
-// Ends this incarnation of the worker: it was killed, fell silent, or left in good order.
+// Ends this incarnation of the worker, which was killed, fell silent, or left in good order.
 void Core::Lose(Worker& worker, const std::string& why) {
   if (worker.fenced()) return;
   worker.stored.set_fenced(true);
@@ -218,7 +220,7 @@ void Core::Lose(Worker& worker, const std::string& why) {
   schedule_ = true;
 }
 
-// Until shards are replicated, what it hosted is lost.
+// Shards are not replicated, so what the shard hosted is lost.
 void Core::Lose(Shard& shard, const std::string& why) {
   if (shard.fenced()) return;
   shard.stored.set_fenced(true);

@@ -1,4 +1,4 @@
-// What people ask about jobs and daemons, and the end of jobs that they want.
+// Users' calls: questions about jobs and daemons, cancelling and deleting jobs.
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -17,15 +17,15 @@ namespace {
 
 constexpr double kLogsWaitSecondsMax = 60;
 
-// A page has an end in what it takes to make it, too. The smallest jobs come to their number
-// before.
+// The work to make a page is limited, too: an archived byte counts as a quarter of a reply byte.
+// Small jobs reach the limit on entries first.
 constexpr size_t kUnpackedBytesPerByte = 4;
 
-// Of a page's `after`: behind it is the uid of the last job that was listed.
+// Prefixes of a page's `after`, followed by the uid of the last listed job.
 constexpr char kLiveToken[] = "live-";
 constexpr char kEndedToken[] = "ended-";
 
-// What the overview has at most.
+// Limits of the overview.
 constexpr int kOverviewLive = 200;         // jobs
 constexpr size_t kOverviewDaemons = 1000;  // of each kind
 constexpr size_t kOverviewGone = 16;       // of each kind
@@ -36,7 +36,7 @@ absl::Status BadPage(const std::string& after) {
                    after.substr(0, 100), "\""));
 }
 
-// What a page has room for.
+// The room that is left on a page.
 class PageRoom {
  public:
   explicit PageRoom(const Page& page)
@@ -47,7 +47,7 @@ class PageRoom {
     --entries_;
     bytes_ += entry.ByteSizeLong();
   }
-  // What it takes to make an entry counts as well.
+  // Counts the work to unpack an archived entry.
   void Unpack(size_t bytes) { bytes_ += bytes / kUnpackedBytesPerByte; }
 
  private:
@@ -65,8 +65,8 @@ void Core::On(const event::GetJob& event) {
   Reply(event.call, std::move(reply));
 }
 
-// Those that live come first, then those that are over; the newest first of each. A job that ends
-// between two pages may be on both.
+// Lists live jobs, then ended ones, each newest first. A job that ends between two pages may be on
+// both.
 void Core::On(const event::ListJobs& event) {
   const std::string& after = event.request.page().after();
   const bool ended_only = absl::StartsWith(after, kEndedToken);
@@ -101,7 +101,7 @@ void Core::On(const event::ListJobs& event) {
   Reply(event.call, std::move(reply));
 }
 
-// Entries in the order of their ids, from behind `page.after` on.
+// Entries after `page.after`, in the order of their ids.
 template <typename List, typename Event, typename Daemons, typename Add>
 void Core::ReplyWithPage(const Event& event, const Daemons& daemons, const Add& add) {
   const std::string& after = event.request.page().after();
@@ -136,7 +136,7 @@ void Core::On(const event::Overview& event) {
   view.time = now_;
   view.generation = generation();
   for (const auto& [state, uids] : by_state_) view.job_counts[state] = uids.size();
-  // Live daemons, and those that are gone last.
+  // Live daemons, then some that are gone.
   const auto add = [&](const auto& daemons, auto& counts, auto& list, const auto& add_status) {
     size_t live = 0, gone = 0;
     for (const auto& [id, daemon] : daemons) {
@@ -204,7 +204,7 @@ void Core::On(const event::Logs& event) {
   logs_.push_back({event.call, event.request, job->uid(), now_ + absl::Seconds(wait)});
 }
 
-// Held until there is an entry that the caller has not seen, the job is over, or the wait is.
+// A call is held until there is a new entry, the job ends, or the wait is over.
 void Core::AnswerLogs() {
   std::erase_if(logs_, [this](const PendingLogs& logs) {
     const Job& job = jobs_.at(logs.uid);

@@ -1,6 +1,6 @@
-// What a job has done (server/coordinator/curves): when a point is made, what it says, how it is
-// kept. Stored with every cut, at the job's end, and every few seconds between: points of the last
-// seconds before a crash are lost, and the next point spans them.
+// A job's curve (server/coordinator/curves): when a point is made, what it contains, how it is
+// stored. The curve is stored at every cut, at the job's end, and every few seconds in between. A
+// crash loses the points of the last seconds, and the next point spans them.
 #include <algorithm>
 #include <utility>
 
@@ -31,7 +31,7 @@ void Core::On(const event::Curves& event) {
   Reply(event.call, std::move(reply));
 }
 
-// The point with the job's last step is made at the job's end, when the last losses have come.
+// The point of the job's last step is made at the job's end, when the last losses have arrived.
 void Core::AdvanceCurve(Job& job, bool last) {
   if (job.state.started_us() == 0) return;
   const bool trained = job.state.epoch() >= job.epochs();
@@ -39,7 +39,7 @@ void Core::AdvanceCurve(Job& job, bool last) {
   const absl::Time until =
       last && trained && cut_seen ? job.last_cut : now_;  // an evaluation may have followed
   const double seconds = RunningSeconds(job) - absl::ToDoubleSeconds(now_ - until);
-  if (!last && !job.curve.Due(job.steps() + 1, seconds, false)) return;  // quick: most of the time
+  if (!last && !job.curve.Due(job.steps() + 1, seconds, false)) return;  // fast path
   const uint64_t step = StepsDone(job);
   if (!last && step == job.steps()) return;
   if (!job.curve.Due(step, seconds, last)) return;
@@ -73,7 +73,7 @@ void Core::SaveCurve(Job& job) {
   job.curve_saved = now_;
   const std::vector<CurvePoint>& points = job.curve.points();
   if (job.curve.first_unsaved() == points.size()) return;
-  SaveState(job);  // with the running time that the points have seen: later ones are behind it
+  SaveState(job);  // with the points' running time, so that later points come after it
   const uint32_t chunks = Chunks(points.size());
   for (auto chunk = static_cast<uint32_t>(job.curve.first_unsaved() / kCurveChunkPoints);
        chunk < chunks; ++chunk) {
@@ -122,7 +122,8 @@ void Core::TellCurve(const Job& job, const CurvePoint* point, const EpochResult*
   curve_news_.push_back(std::move(news));
 }
 
-// After a start: results from behind the last stored point are void in the files, and said anew.
+// After a start, the files' results after the last stored point are void, so they are written
+// again.
 void Core::TellCurveAgain(const Job& job) {
   for (const auto& [epoch, result] : job.results) {
     if (job.running() && result.evaluated() && result.step() >= job.curve_session)

@@ -1,5 +1,5 @@
-// Why is a job slow or stuck? The core keeps what is needed to tell: counters of late, who was
-// lost, since when a link is down. None of it is durable; server/coordinator/explain judges it.
+// Why is a job slow or stuck? The core keeps the evidence: recent counters, lost workers, how long
+// links have been down. None of it is durable. server/coordinator/explain judges it.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -114,7 +114,8 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   evidence.running_seconds = RunningSeconds(job);
   const absl::Time began = now_ - absl::Seconds(evidence.running_seconds);
   evidence.steps = StepsDone(job);
-  const auto since = [&](absl::Time time) {  // not noted: since the job or the coordinator started
+  // If the time was not recorded: since the job or the coordinator started.
+  const auto since = [&](absl::Time time) {
     return SecondsSince(time == absl::Time() ? std::max(began, started_) : time);
   };
   evidence.stalled_seconds = since(job.stepped);
@@ -184,12 +185,12 @@ void Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();
   for (const auto& [name, departure] : job.departed) {
-    if (back.contains(name)) continue;  // and why it does not serve the job is told
+    if (back.contains(name)) continue;  // `set_aside` says why it does not serve the job
     if (!too_few && now_ - departure.last_heard > kDepartureTold) continue;
     evidence.lost.push_back(
         {name, departure.address, departure.why, SecondsSince(departure.last_heard)});
   }
-  // The one that was heard of last comes first.
+  // The most recently heard one comes first.
   std::stable_sort(evidence.lost.begin(), evidence.lost.end(), [](const auto& a, const auto& b) {
     return a.silent_seconds < b.silent_seconds;
   });

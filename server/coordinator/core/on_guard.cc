@@ -1,4 +1,4 @@
-// The guard of a job that asks for one: what it sees, and what it does (server/coordinator/guard).
+// The policy guard of a job (server/coordinator/guard): what it observes and what it changes.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -7,12 +7,12 @@
 namespace starling::coordinator {
 namespace {
 
-// Between two times that the trend is stored. Its level follows a rise over 64.
+// Windows between two saves of the trend, whose level follows a rise over 64 windows.
 constexpr uint64_t kWindowsKept = 16;
 
 }  // namespace
 
-// nullptr: the job has none. Its trend from before a restart was stored.
+// Null: the job has no guard. The trend survives a restart.
 PolicyGuard* Core::GuardOf(Job& job) {
   const Policy& policy = job.spec().policy();
   if (!policy.has_guard()) return nullptr;
@@ -49,14 +49,14 @@ void Core::AdvanceGuard(Job& job) {
   if (const absl::Status status = CheckPolicyChange(job, tightening->policy); !status.ok()) {
     Log(job, absl::StrCat("guard: ", tightening->reason,
                           ", but the policy stays: ", std::string(status.message())));
-    guard->PolicyChanged();  // says so again after a whole window
+    guard->PolicyChanged();  // logs this again after a whole window at the earliest
     return;
   }
   KeepTrend(job);
   AddPolicy(job, tightening->policy, absl::StrCat("guard: ", tightening->reason), 0);
 }
 
-// Into the record that is saved next. False: there is nothing to keep.
+// Copies the trend to the job's state, which the caller saves. False: there is no trend yet.
 bool Core::KeepTrend(Job& job) {
   if (!job.guard.has_value() || job.guard->trend().first == 0) return false;
   job.windows_kept = job.guard->windows();

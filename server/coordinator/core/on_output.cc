@@ -1,6 +1,6 @@
-// The file with a job's values that spec.output asks for. The job's state says how it stands: it
-// waits for the end, is being written, was written, or could not be. A coordinator that stops while
-// it writes begins anew when it starts.
+// The file of a job's values that spec.output asks for. The job's state says whether the file waits
+// for the job's end, is being written, was written or failed. If the coordinator stops while the
+// file is being written, it starts over after its restart.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,12 +11,13 @@
 namespace starling::coordinator {
 
 std::string Core::OutputPath(const JobSpec& spec) const {
-  if (options_.output_root.empty()) return spec.output();  // of another coordinator before
+  if (options_.output_root.empty())
+    return spec.output();  // the job was accepted by a coordinator that had a root
   return absl::StrCat(options_.output_root, options_.output_root.ends_with('/') ? "" : "/",
                       spec.output());
 }
 
-// Looks at no disk: what is there, links included, is for OutputWriter to see.
+// Does not look at the disk: OutputWriter checks the path, including links.
 absl::Status Core::CheckOutput(const JobSpec& spec) const {
   if (spec.output().empty()) return absl::OkStatus();
   if (options_.output_root.empty()) {
@@ -26,7 +27,7 @@ absl::Status Core::CheckOutput(const JobSpec& spec) const {
         "when the job has ended: starling export JOB -o FILE");
   }
   const auto other = by_output_.find(spec.output());
-  // A dry run may be of a job that is to take the place of the one of its name.
+  // A dry run may test a job that will replace the one of the same name.
   if (other == by_output_.end() || other->second == spec.name()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("output: ", spec.output(), " is job ",
                                                  other->second,
@@ -39,13 +40,13 @@ void Core::PlanOutput(Job& job) const {
   job.state.mutable_output()->set_path(OutputPath(job.spec()));
 }
 
-// It is over, and its values are still needed for its file.
+// Whether the job is over and its values are still needed for its file.
 bool Core::AwaitsOutput(const Job& job) {
   const OutputStatus::State state = job.state.output().state();
   return job.over() && (state == OutputStatus::WAITING || state == OutputStatus::WRITING);
 }
 
-// When it is known what is read of the job's values.
+// Call this when the job's values are settled, or when the job does not succeed.
 void Core::BeginOutput(Job& job) {
   if (job.state.output().state() != OutputStatus::WAITING) return;
   if (job.state.state() != SUCCEEDED) {

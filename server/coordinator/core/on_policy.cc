@@ -1,7 +1,7 @@
-// The policy changes while a job runs: docs/protocol.md, section 8. A change is a durable, numbered
-// record. First all members hold: they begin nothing new, and say what they have begun. Then its
-// step is decided, behind all of that; the policy before does what is below. When all partitions
-// have applied that, the policy is in force.
+// Changes of a running job's policy: docs/protocol.md, section 8. A change is a durable, numbered
+// record. First all members hold: they start nothing new and report what they have started. Then
+// the step of the change is decided, after everything that was started. Steps below it belong to
+// the previous policy. When all partitions have applied those, the new policy is in force.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kNoncesPerPolicyMax = 64;
 
-// 0: the request has none.
+// 0: the request has no nonce.
 void AddNonce(StoredPolicy& stored, uint64_t nonce) {
   if (nonce == 0) return;
   auto& nonces = *stored.mutable_nonces();
@@ -37,7 +37,7 @@ const PolicyRecord& Job::policy() const {
   return state.policies(0).record();
 }
 
-// The change that is under way; nullptr: none.
+// The pending change; null: none.
 PolicyRecord* Job::next_policy() {
   for (StoredPolicy& stored : *state.mutable_policies()) {
     if (!stored.record().in_force()) return stored.mutable_record();
@@ -52,7 +52,7 @@ bool Job::holds() const {
   return next != nullptr && !next->has_step();
 }
 
-// The job's own policy is the first.
+// The first policy is the one in the job file.
 void Core::StartPolicies(Job& job) {
   StoredPolicy& first = *job.state.add_policies();
   *first.mutable_record()->mutable_policy() = job.spec().policy();
@@ -62,7 +62,7 @@ void Core::StartPolicies(Job& job) {
   first.mutable_record()->set_by("job file");
 }
 
-// BSP gives each worker a part of every step; a guard ends in BSP.
+// BSP gives each worker a part of every step. A guard may end in BSP, too.
 absl::Status Core::CheckShares(const JobSpec& spec) {
   const bool bsp = spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
   if (!bsp || spec.workers_min() <= spec.batch().micro_batches()) {
@@ -74,9 +74,9 @@ absl::Status Core::CheckShares(const JobSpec& spec) {
                    " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
 }
 
-// In BSP sums wait for their siblings. Where that was not planned when the job came (it began under
-// another policy, and has no guard), the shards must have room for it now; where a shard has not
-// said yet what it has, it stops the job by name if it must.
+// In BSP, sums wait for their siblings. If the job was planned without memory for that (another
+// policy, no guard), the shards must have room now. A shard that has not reported its memory yet
+// passes the check; if it lacks memory later, it fails the job.
 absl::Status Core::CheckMemoryForBsp(const Job& job) const {
   std::map<uint32_t, uint64_t> more;  // bytes, by shard
   for (const View& view : job.state.views()) {
@@ -150,7 +150,7 @@ void Core::On(const event::SetPolicy& event) {
   StoredPolicy& newest = *job->state.mutable_policies()->rbegin();
   if (PolicyText(newest.record().policy()) != PolicyText(policy)) {
     AddPolicy(*job, policy, "set", request.nonce());
-  } else if (request.nonce() != 0) {  // a retry that comes behind another change must not undo that
+  } else if (request.nonce() != 0) {  // a retry that arrives after another change must not undo it
     AddNonce(newest, request.nonce());
     SaveState(*job);
   }
@@ -168,7 +168,7 @@ void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint
   record.set_time(TimeText(wall()));
   job.policy_asked = now_;
   Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
-  if (!job.running()) {  // nothing was done under the one before
+  if (!job.running()) {  // nothing was done under the previous policy
     record.set_step(0);
     record.set_in_force(true);
   }
@@ -203,9 +203,9 @@ void Core::AdvancePolicy(Job& job) {
   }
 }
 
-// Behind all that was begun: what members say that were told to hold, and what came to the
-// partitions from those that are none any more (a partition that has this roster takes nothing more
-// from them).
+// The step after all work that was started: what the members report after they were told to hold,
+// and what partitions received from former members. A partition with the current roster accepts
+// nothing more from former members.
 std::optional<uint64_t> Core::DecideStep(const Job& job, uint64_t number) const {
   const uint64_t epoch = job.state.epoch();
   const uint64_t before = epoch * job.epoch_steps();
@@ -233,7 +233,7 @@ std::optional<uint64_t> Core::DecideStep(const Job& job, uint64_t number) const 
   return std::min(step, job.steps());
 }
 
-// Items of the open epoch that are of the policy in force.
+// How many of the open epoch's items belong to the policy in force.
 uint64_t Core::ItemsOfPolicy(const Job& job, uint64_t items) {
   const PolicyRecord* next = job.next_policy();
   if (next == nullptr || !next->has_step()) return items;

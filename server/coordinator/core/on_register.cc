@@ -1,4 +1,4 @@
-// A daemon comes, or comes again.
+// Registration of daemons.
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -79,9 +79,10 @@ void Core::On(const event::Register& event) {
   if (owner == nullptr || owner->fenced()) return Admit(request, event.call);
   const RegisterRequest& known = owner->stored.registration();
   if (known.nonce() == request.nonce()) return AnswerRegistration(*owner, event.call);
-  // A port has one process: the one that registered from it before is this one, or it is gone.
+  // A port belongs to one process, so the process that registered from this address before is this
+  // one or is gone.
   if (known.address() == request.address()) return Admit(request, event.call);
-  // The name's owner may be alive. Its next report, or its silence, will tell.
+  // The name's owner may be alive. Its next report, or its silence, decides.
   PendingRegistration& pending = registrations_[{request.role(), request.name()}];
   if (pending.request.nonce() != request.nonce() || pending.since == absl::Time())
     pending.since = now_;
@@ -122,7 +123,7 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
     Save(worker);
   } else {
     Shard& shard = shards_.at(id);
-    // What views name is of the incarnation before.
+    // The views name the previous incarnation.
     shard.partitions = shard.elements = shard.planned_bytes = shard.value_bytes = 0;
     shard.told.clear();
     shard.changed.clear();
@@ -153,8 +154,8 @@ void Core::AnswerRegistration(RegisterReply reply, CallId call) {
   Reply(call, std::move(reply));
 }
 
-// Called when the owner of a name has reported or is fenced. A report may have been under way when
-// the process died: only one that comes a second after the question says that it lives.
+// Called when the owner of a name has reported or is fenced. A report may have been in flight when
+// the process died, so only a report a second after the registration proves that the owner lives.
 void Core::ResolveRegistration(const Daemon& owner) {
   const Role role = owner.stored.registration().role();
   auto it = registrations_.find({role, owner.name()});

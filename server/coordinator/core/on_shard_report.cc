@@ -1,5 +1,5 @@
-// A shard reports what it holds and the state of its partitions, as changes since the last report
-// that was taken.
+// A shard reports what it holds and the state of its partitions, as changes since the last accepted
+// report.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,7 @@ void Core::On(const event::ShardReport& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = now_;
-  // A report to the previous coordinator is not taken: the answer asks for a whole report.
+  // A report to the previous coordinator is ignored; the answer makes the shard report everything.
   const bool ours = report.generation() >= generation();
   if (ours && report.sequence() > shard.sequence) {
     shard.sequence = report.sequence();
@@ -40,7 +40,7 @@ void Core::On(const event::ShardReport& event) {
   ResolveRegistration(shard);
 }
 
-// Orders are changes of what the shard holds, so it gets none before it has reported all.
+// Orders are changes to what the shard holds, so it gets none before it has reported everything.
 void Core::TakeHeld(Shard& shard, const ShardReport& report) {
   if (report.whole()) {
     shard.whole = false;
@@ -53,7 +53,7 @@ void Core::TakeHeld(Shard& shard, const ShardReport& report) {
   for (const auto& [uid, held] : shard.held) touched_jobs_.emplace(shard.id(), uid);
 }
 
-// The planned sizes depend on what is held.
+// Planned sizes depend on what the shard holds.
 void Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
   if (const auto archived = archive_.find(uid); archived != archive_.end()) {
     for (const Archived::Partition& on : archived->second.on) {
@@ -75,7 +75,7 @@ void Core::SetHeld(Shard& shard, const HeldJob& held) {
   shard.value_bytes += held.value_bytes() - known.value_bytes();
   known = held;
   CountViews(shard, uid, 1);
-  // The job may be deleted, or have ended on the shard.
+  // The job may have been deleted, or have ended on the shard.
   touched_jobs_.emplace(shard.id(), uid);
 }
 
@@ -90,7 +90,7 @@ void Core::DropHeld(Shard& shard, uint64_t uid) {
 
 void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   auto it = jobs_.find(status.run().job_uid());
-  if (it == jobs_.end()) return;  // none, or settled
+  if (it == jobs_.end()) return;  // no such job, or it is settled
   Job& job = it->second;
   const uint32_t partition = status.partition();
   if (status.run().era() != job.stored.description().run().era() || ValuesSettled(job)) return;

@@ -1,4 +1,4 @@
-// A job is submitted: checked, its data looked at by a worker, accepted or refused.
+// Submission of a job: it is checked, a worker inspects its data, and it is accepted or refused.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -19,13 +19,14 @@ namespace starling::coordinator {
 
 namespace {
 
-constexpr size_t kSubmissionsQueuedMax = 1000;  // they wait for a worker to look at their data
+// Submissions that wait for a worker to inspect their data.
+constexpr size_t kSubmissionsQueuedMax = 1000;
 constexpr uint64_t kSubmissionsQueuedBytesMax = 64 << 20;
 constexpr size_t kInspectorsMax = 3;
 constexpr size_t kWorkersShown = 4;          // in a message
-constexpr size_t kDeviceTextBytesMax = 400;  // of each of them
+constexpr size_t kDeviceTextBytesMax = 400;  // per worker
 
-// What is kept for each job, in memory and durably, and told to all its daemons.
+// The specification is kept in memory and on disk, and sent to all daemons of the job.
 absl::Status CheckSpecSize(const JobSpec& spec) {
   const size_t bytes = spec.ByteSizeLong();
   if (bytes <= limits::kJobSpecBytesMax) return absl::OkStatus();
@@ -34,7 +35,7 @@ absl::Status CheckSpecSize(const JobSpec& spec) {
                                                  limits::kJobSpecBytesMax));
 }
 
-// Of two absolute paths, as they are written.
+// Compares two absolute paths as text.
 bool LiesBeneath(const std::string& folder, const std::string& root) {
   const std::filesystem::path relative =
       std::filesystem::path(folder).lexically_normal().lexically_relative(
@@ -49,7 +50,7 @@ absl::Status NameIsTaken(const std::string& name, JobState state, bool over) {
                    over ? "" : absl::StrCat("cancel ", name, " && starling "), "delete ", name));
 }
 
-// Warns of what does not prevent the job but may be a mistake.
+// Adds warnings about what may be a mistake but does not prevent the job.
 void NoteWarnings(const JobSpec& spec, const Inspection& inspection, StoredJob& job) {
   for (const std::string& warning : config::UnusedKeys(spec)) job.add_warnings(warning);
   const int more = inspection.warnings_size() - static_cast<int>(limits::kWarningsPerJobMax);
@@ -85,7 +86,7 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   return absl::OkStatus();
 }
 
-// A job that needs a GPU fails if no worker has one, instead of waiting for one.
+// A job that needs a GPU is refused if no worker has one, instead of waiting for one.
 absl::Status Core::CheckDevice(const JobSpec& spec) const {
   if (spec.device() != DEVICE_GPU) return absl::OkStatus();
   std::vector<std::string> without;
@@ -96,7 +97,7 @@ absl::Status Core::CheckDevice(const JobSpec& spec) const {
     without.push_back(absl::StrCat(worker.name(), " computes on ",
                                    registration.device().substr(0, kDeviceTextBytesMax)));
   }
-  if (without.empty()) return absl::OkStatus();  // what is missing is a worker of any kind
+  if (without.empty()) return absl::OkStatus();  // there is no worker at all: other messages say so
   const size_t more = without.size() > kWorkersShown ? without.size() - kWorkersShown : 0;
   without.resize(without.size() - more);
   return absl::FailedPreconditionError(absl::StrCat(
@@ -105,7 +106,7 @@ absl::Status Core::CheckDevice(const JobSpec& spec) const {
       ". Start a worker on a machine with a GPU, or submit with workers.device: auto"));
 }
 
-// Reads no disk: CurveWriter checks the path itself, links included.
+// Does not look at the disk: CurveWriter checks the path, including links.
 absl::Status Core::CheckTensorboard(const JobSpec& spec) const {
   const std::string& folder = spec.tensorboard();
   if (folder.empty()) return absl::OkStatus();
@@ -151,7 +152,7 @@ void Core::On(const event::Submit& event) {
     }
     return Reply(event.call, NameIsTaken(name, job->state.state(), job->over()));
   }
-  // No name has a '?'.
+  // Names contain no '?'.
   const std::string key =
       request.dry_run() ? absl::StrCat(name, "?", request.nonce()) : std::string(name);
   if (auto it = submissions_.find(key); it != submissions_.end()) {
@@ -188,9 +189,9 @@ void Core::On(const event::Submit& event) {
   }
 }
 
-// Prefers an idle worker that was not slow or set aside. False: no live worker is left to ask.
-// Leaves worker = 0 then, and while as many submissions are being inspected as fit into the orders
-// of one worker: this one gets its turn later.
+// Asks a worker to inspect the data, preferably an idle one that was not slow or set aside. False:
+// no live worker is left to ask. `worker` stays 0 then, and also while the maximum number of
+// submissions is being inspected; this one gets its turn later.
 bool Core::AskWorkerToInspect(Submission& submission) {
   if (std::exchange(submission.worker, 0) != 0) submission.without_worker = now_;
   const auto asked = std::count_if(submissions_.begin(), submissions_.end(),
@@ -221,7 +222,8 @@ absl::Status Submission::Refusal() const {
                                                  absl::StrJoin(refused_by, ", ", name), ")"));
 }
 
-// One worker may lack what the others have: several must refuse a job, if there are several.
+// One worker may lack what others have, so a job is refused only after several workers have refused
+// it.
 void Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   Submission& submission = submissions_.at(key);
   touched_workers_.insert(submission.worker);
@@ -293,7 +295,7 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
   }
   STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
-  STARLING_RETURN_IF_ERROR(CheckOutput(spec));  // another may have taken the name meanwhile
+  STARLING_RETURN_IF_ERROR(CheckOutput(spec));  // another job may have taken the file meanwhile
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
   STARLING_RETURN_IF_ERROR(CheckShardMemory(job));
   NoteWarnings(submission.request.spec(), inspection, job.stored);
@@ -328,7 +330,7 @@ void Core::Accept(Job accepted, CallId call) {
                         " steps in ", job.epochs(), " epochs"));
   for (const std::string& warning : job.stored.warnings())
     Log(job, absl::StrCat("warning: ", warning));
-  Schedule();  // now, so that the answer says whether it runs or what it waits for
+  Schedule();  // now, so that the answer says whether the job runs or what it waits for
   SubmitReply reply;
   reply.set_uid(uid);
   *reply.mutable_status() = StatusOf(job);

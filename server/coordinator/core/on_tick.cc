@@ -1,4 +1,4 @@
-// Time passes: silence, deadlines, held calls.
+// The passage of time: silence, deadlines, held calls.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -55,7 +55,7 @@ void Core::On(const event::Tick& event) {
   }
 }
 
-// The worker is live, but does not get ready: another one may.
+// The worker is live but does not become ready; another one may.
 void Core::TakeBack(Worker& worker) {
   const std::string text = absl::StrCat(
       worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
@@ -67,7 +67,8 @@ void Core::TakeBack(Worker& worker) {
   schedule_ = true;
 }
 
-// The worker reports, but its computation makes no progress. Waiting for others does not count.
+// Whether the worker reports while its computation makes no progress. Waiting for others does not
+// count.
 bool Core::Hangs(const Worker& worker) const {
   const Activity& activity = worker.report.activity();
   return activity.kind() == Activity::COMPUTING &&
@@ -93,7 +94,7 @@ void Core::SetAsideWhoHangs() {
   }
 }
 
-// A worker that made no progress and has released the job is asked again a while later.
+// A worker that was set aside without progress and has released the job is asked again later.
 void Core::LetAskAgain(Worker& worker) const {
   if (worker.report.run().job_uid() != 0 || Hangs(worker)) return;
   for (auto& [uid, aside] : worker.aside) {
@@ -122,7 +123,7 @@ void Core::LoseTheSilent() {
 
 void Core::ExpireSubmissions() {
   std::vector<std::string> late;
-  std::map<uint64_t, std::string> waiting;  // the oldest first
+  std::map<uint64_t, std::string> waiting;  // oldest first
   for (const auto& [name, submission] : submissions_) {
     if (submission.worker == 0) waiting[submission.inspect] = name;
     if (submission.worker != 0 && now_ >= submission.deadline) late.push_back(name);

@@ -1,7 +1,7 @@
-// stop.wallTime: training ends at one step of the job, the same on all partitions, and what was
-// trained is evaluated. The step is decided and reached as that of a change of the policy
-// (docs/protocol.md, section 8), to the same policy: all global batches below it are done, and none
-// beyond is begun.
+// stop.wallTime: training ends at one step of the job, the same on all partitions, and the result
+// is evaluated. The step is decided and reached like a change of policy to the same policy
+// (docs/protocol.md, section 8): all global batches below it are done, and none from it on is
+// started.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ constexpr char kBy[] = "wallTime is over";
 
 }  // namespace
 
-// The job's wallTime is over: it ends as soon as what was begun is done and evaluated.
+// Whether the job's wallTime is over. The job ends as soon as started work is done and evaluated.
 bool Core::IsStopped(const Job& job) {
   return job.state.stopping() || job.state.policies().rbegin()->record().by() == kBy;
 }
@@ -27,15 +27,15 @@ void Core::StopTraining(Job& job) {
   AddPolicy(job, Policy(job.state.policies().rbegin()->record().policy()), kBy, 0);
 }
 
-// A policy is in force from `step` on; if it is the one by which the job is stopped, none of its
-// steps is done.
+// A policy is in force from `step` on. If it is the one that stops the job, none of its steps is
+// done.
 void Core::EndTraining(Job& job, uint64_t step) {
   if (!IsStopped(job) || job.next_policy() != nullptr || step >= job.steps()) return;
   job.state.set_stopping(true);
   job.state.set_training_end(step);
   job.last_cut = now_;
   const uint32_t epoch = job.state.epoch();
-  if (step > epoch * job.epoch_steps()) {  // a part of it was done
+  if (step > epoch * job.epoch_steps()) {  // the epoch was started
     const EpochResult& result = RecordEpoch(job, epoch, step);
     Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
                              result.train_loss()));
@@ -45,7 +45,7 @@ void Core::EndTraining(Job& job, uint64_t step) {
   TouchJob(job);
 }
 
-// The epoch whose values are those of a job that was stopped, where they are still to be evaluated.
+// The epoch in which a stopped job ended, if its values are still to be evaluated.
 std::optional<uint32_t> Core::LastEpochToTest(const Job& job) {
   const uint64_t end = job.state.training_end();
   const uint32_t epochs = job.epochs();

@@ -1,4 +1,4 @@
-// A worker says what it has and what it did.
+// A worker reports what it holds and what it has done.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -15,11 +15,11 @@
 namespace starling::coordinator {
 namespace {
 
-constexpr double kLossSmoothing = 0.05;  // what a global batch weighs
+constexpr double kLossSmoothing = 0.05;  // weight of a global batch
 
 }  // namespace
 
-// A daemon that has seen a later coordinator must not listen to this one.
+// A daemon that has seen a later coordinator must not follow this one.
 bool Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
   if (reported_generation <= generation() || DefenceMasked(Defence::kGeneration)) return false;
   Reply(
@@ -30,8 +30,7 @@ bool Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
   return true;
 }
 
-// A shard's values belong to the jobs of its cluster, and another cluster's numbers may be the
-// same.
+// A shard's values belong to the jobs of its cluster. Another cluster may use the same numbers.
 bool Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
   if (reported_cluster == 0 || reported_cluster == cluster_.cluster()) return false;
   Reply(call, absl::FailedPreconditionError(absl::StrFormat(
@@ -42,7 +41,8 @@ bool Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
   return true;
 }
 
-// A daemon may not report for another: that would keep a dead one alive or replace a live one.
+// A daemon must not report for another one: that would keep a dead daemon alive or replace a live
+// one.
 bool Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& caller) {
   if (caller.empty() || caller == daemon.name()) return false;
   Reply(call, absl::PermissionDeniedError(
@@ -52,7 +52,7 @@ bool Core::RefuseImpostor(CallId call, const Daemon& daemon, const std::string& 
 
 void Core::On(const event::WorkerReport& event) {
   const WorkerReport& report = event.report;
-  // A worker holds no values: it may join this cluster under a new number.
+  // A worker holds no values, so it may join this cluster under a new number.
   if (report.cluster() != 0 && report.cluster() != cluster_.cluster()) {
     return TellToRejoin<WorkerOrders>(event.call);
   }
@@ -79,7 +79,7 @@ void Core::On(const event::WorkerReport& event) {
   ResolveRegistration(worker);
 }
 
-// A worker that left in good order needs no new incarnation: it only waits for an answer.
+// A worker that left in good order needs no new incarnation, only an answer.
 void Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) {
   if (!event.report.drained()) return TellToRejoin<WorkerOrders>(event.call);
   WorkerOrders orders = NewAnswer<WorkerOrders>();
@@ -101,10 +101,10 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
     for (auto& [name, submission] : submissions_) {
       if (submission.inspect != inspection.request() || submission.worker != worker.id()) continue;
       FinishSubmission(std::string(name), inspection);
-      break;  // the map has changed
+      break;  // the iterators are invalid now
     }
   }
-  // A worker that gives a job back reports its last results with `run` unset already.
+  // A worker that releases a job reports its last results with `run` already unset.
   const uint64_t uid = report.run().job_uid() != 0 ? report.run().job_uid() : worker.member_of;
   if (Job* job = FindRunning(uid); job != nullptr && worker.member_of == uid) {
     TakeMetrics(*job, report);
@@ -112,7 +112,8 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
       const auto& done = report.leases_done();
       job->training->Done(worker.id(), absl::MakeConstSpan(done.data(), done.size()), now_);
     }
-    // Evaluation leases done without their sums: the previous coordinator received those.
+    // Evaluation leases that are done but whose sums did not arrive: the previous coordinator
+    // received them.
     for (auto& [epoch, evaluation] : job->evaluations) {
       if (!evaluation.leases) continue;
       for (const uint64_t lease : report.leases_done())
@@ -145,8 +146,8 @@ void Core::TakeMembership(Worker& worker, bool first) {
     AskAgain(left);
     schedule_ = true;
   }
-  // After a coordinator's start: it was preparing a job, or is new to the roster. One that says
-  // that it cannot serve the job lets it go first.
+  // After a coordinator's start: the worker was preparing a job, or had just been chosen. A worker
+  // that reports a fault releases the job first.
   if (first && worker.job == 0 && worker.member_of == 0 && reported != 0 &&
       !worker.report.has_fault()) {
     Job* job = FindRunning(reported);
@@ -159,7 +160,7 @@ void Core::TakeMembership(Worker& worker, bool first) {
   }
 }
 
-// The worker is prepared. Its data must be the job's: a file may differ at the same length.
+// The worker is prepared. Its data must match the job's: files of the same length may differ.
 void Core::Join(Worker& worker, Job& job) {
   const uint64_t expected = job.stored.description().data_digest();
   if (expected == 0 || worker.report.data_digest() == expected) return AddMember(job, worker);
@@ -192,7 +193,7 @@ void Core::TakeMetrics(Job& job, const WorkerReport& report) {
       if (!job.train_sums[work.epoch()].Add(metrics) || metrics.samples() == 0) continue;
       const double loss = metrics.loss_sum() / static_cast<double>(metrics.samples());
       if (!std::isfinite(loss)) continue;
-      // A part of a batch has the weight of its share, however many workers share the batch.
+      // A part of a batch has the weight of its share, no matter how many workers share the batch.
       const double batches =
           static_cast<double>(metrics.samples()) / static_cast<double>(job.spec().batch().global());
       const double weight = -std::expm1(batches * std::log1p(-kLossSmoothing));
@@ -203,9 +204,9 @@ void Core::TakeMetrics(Job& job, const WorkerReport& report) {
   }
 }
 
-// Only faults of the job that the worker is ordered to serve count; a worker that was taken off
-// repeats its fault until it has the orders. Non-finite values are the job's fault, all others the
-// worker's.
+// Only faults of the job that the worker is ordered to serve count, since a worker that was set
+// aside repeats its fault until it has new orders. Non-finite values are the job's fault, all
+// others the worker's.
 void Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;

@@ -1,5 +1,5 @@
-// What daemons are told: the desired state, numbered, answered to held reports as changes since
-// what the daemon has seen (docs/protocol.md, section 5).
+// Orders to daemons: the desired state, numbered, sent in answers to held reports as changes since
+// the version that the daemon has seen (docs/protocol.md, section 5).
 #include <algorithm>
 #include <utility>
 
@@ -62,7 +62,7 @@ void Told::AddUnseen(const Job& job, uint64_t seen, bool described, Orders& orde
   if (!orders.roster_unchanged()) *orders.mutable_roster() = job.state.roster();
 }
 
-// Versions grow across a coordinator's restarts, too.
+// Versions also grow across a coordinator's restarts.
 uint64_t Core::NextVersion(Daemon& daemon) const {
   daemon.orders_version = std::max(daemon.orders_version, generation() << 32) + 1;
   return daemon.orders_version;
@@ -70,7 +70,7 @@ uint64_t Core::NextVersion(Daemon& daemon) const {
 
 // ---- Workers ----
 
-// All parts that are always sent; AddUnseen adds those that the worker has not seen.
+// The parts that are always sent. AddUnseen adds those that the worker has not seen.
 WorkerOrders Core::BuildOrders(const Worker& worker) {
   WorkerOrders orders;
   for (const auto& [name, submission] : submissions_) {
@@ -92,7 +92,7 @@ WorkerOrders Core::BuildOrders(const Worker& worker) {
   return orders;
 }
 
-// Takes a new version if the orders have changed.
+// Assigns a new version if the orders have changed.
 void Core::NoteOrders(Worker& worker) {
   const WorkerOrders orders = BuildOrders(worker);
   const Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
@@ -117,7 +117,7 @@ void Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) 
   }
   if (!orders.has_run()) return;
   const Job& job = jobs_.at(worker.told.run().job_uid());
-  // A worker that serves the job has its description from the previous coordinator.
+  // A worker that already serves the job got its description from the previous coordinator.
   const Run& run = worker.report.run();
   const bool serves = run.job_uid() == orders.run().job_uid() && run.era() == orders.run().era();
   worker.told.AddUnseen(job, seen, serves, orders);
@@ -154,7 +154,8 @@ std::set<uint64_t> Core::JobsOn(const Shard& shard) const {
   return hosted;
 }
 
-// All but its description, views and roster. Once its values are settled, shards free the rest.
+// Everything but the description, views and roster. Once the values are settled, shards free the
+// rest.
 ShardJob Core::BuildShardJob(const Job& job) const {
   ShardJob orders;
   *orders.mutable_run() = job.stored.description().run();
@@ -168,7 +169,7 @@ ShardJob Core::BuildShardJob(const Job& job) const {
     CopyPolicy(*next, orders.mutable_next_policy());
   const uint32_t epochs = job.epochs();
   orders.set_epoch(std::min(job.state.epoch(), epochs - 1));
-  // Copies stay until they are evaluated, the last one until the job is over.
+  // Copies are kept until they are evaluated, the last one until the job is over.
   uint32_t keep = std::min(job.state.epoch(), epochs - 1);
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
@@ -194,18 +195,18 @@ void Core::NoteDropped(Shard& shard, uint64_t uid) {
   shard.dropped[NextVersion(shard)] = run;
 }
 
-// Takes a new version if the orders for the job have changed. A shard that has not reported all
-// that it holds gets no orders yet.
+// Assigns a new version if the orders for the job have changed. A shard gets no orders before it
+// has reported everything that it holds.
 void Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
   if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
   const auto held = shard.held.find(uid);
-  // The job has ended on the shard: no orders are left.
+  // The job has ended on the shard, so no orders are left.
   if (held != shard.held.end() && held->second.over()) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.version());
       shard.told.erase(told);
-      unpacked_.insert(uid);  // it may have waited for this
+      unpacked_.insert(uid);  // archiving may have waited for this
     }
     return;
   }
@@ -214,14 +215,14 @@ void Core::NoteOrders(Shard& shard, uint64_t uid) {
   Told& told = shard.told[uid];
   if (told.Is(&job, rest)) return;
   shard.changed.erase(told.version());
-  // The previous coordinator has described what the shard holds.
+  // The previous coordinator sent the descriptions of the jobs that the shard holds.
   told.Tell(&job, std::move(rest), NextVersion(shard), held != shard.held.end());
   shard.changed[told.version()] = uid;
 }
 
-// As many as fit, the oldest first. The version of the orders is the last one that is complete.
+// Adds as many changes as fit, oldest first. The orders' version is the last complete one.
 void Core::AddChanges(const Shard& shard, uint64_t seen, ShardOrders& orders) {
-  std::map<uint64_t, uint64_t> changes;  // jobs by version; 0: dropped
+  std::map<uint64_t, uint64_t> changes;  // uids by version; 0: a dropped job
   for (auto it = shard.changed.upper_bound(seen); it != shard.changed.end(); ++it) {
     changes[shard.told.at(it->second).OldestUnseen(seen)] = it->second;
   }
@@ -262,10 +263,10 @@ void Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& 
   }
 }
 
-// ---- Reports that are held ----
+// ---- Held reports ----
 
-// After a start, a member keeps its old orders until all members have reported: it may hold leases
-// that this coordinator does not know yet.
+// After a start, a member keeps its old orders until all members have reported, since it may hold
+// leases that this coordinator does not know yet.
 bool Core::KeepsOldOrders(const Worker& worker) {
   const Job* job = FindRunning(worker.member_of);
   return job != nullptr && job->recovering && worker.parked && worker.parked->orders_seen != 0;
@@ -274,7 +275,7 @@ bool Core::KeepsOldOrders(const Worker& worker) {
 void Core::Settle(Worker& worker) {
   if (worker.fenced()) return;
   NoteOrders(worker);
-  // The same orders also stop a worker that leaves a job from starting work of that job.
+  // A worker that leaves a job is also kept from starting its work by these orders.
   const Job* job = FindRunning(worker.releasing() ? worker.member_of : worker.job);
   const uint64_t holds = job != nullptr && job->holds() ? job->next_policy()->number() : 0;
   if (holds != worker.hold_policy) {
@@ -298,7 +299,8 @@ void Core::Settle(Shard& shard) {
 void Core::AnswerHeld(Worker& worker) {
   const bool keeps_old = KeepsOldOrders(worker);
   const ParkedCall parked = *std::exchange(worker.parked, std::nullopt);
-  // A report to the previous coordinator does not tell what the worker has; its next report does.
+  // A report to the previous coordinator does not say which of our orders the worker has; the next
+  // one does.
   const bool unchanged = keeps_old || parked.orders_seen == worker.orders_version ||
                          worker.report.generation() < generation();
   WorkerOrders orders = NewAnswer<WorkerOrders>();

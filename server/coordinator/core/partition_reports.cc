@@ -8,7 +8,7 @@ namespace {
 
 using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
 
-// What makes no sense in the status is left out.
+// Ranges that make no sense are left out.
 Ranges CoveredItems(const PartitionStatus& status, uint64_t items) {
   Ranges ranges;
   uint64_t end = std::min<uint64_t>(status.covered_floor(), items);
@@ -23,7 +23,7 @@ Ranges CoveredItems(const PartitionStatus& status, uint64_t items) {
   return ranges;
 }
 
-// A status names limits::kCoveredRangesReportedMax ranges at most.
+// A status lists at most limits::kCoveredRangesReportedMax ranges.
 uint64_t CoverageKnownUpTo(const PartitionStatus& status, uint64_t items) {
   const auto bounds = static_cast<size_t>(status.covered_ranges_size());
   if (bounds < 2 * limits::kCoveredRangesReportedMax) return items;

@@ -13,15 +13,14 @@
 
 namespace starling::coordinator {
 
-// For each partition its last report, or none yet, and what the reports say together. Not
-// thread-safe.
+// The last report of each partition, if any, and combinations of all reports. Not thread-safe.
 class PartitionReports {
  public:
   PartitionReports() = default;  // no partitions
-  // None of the partitions has reported.
+  // No partition has reported.
   explicit PartitionReports(size_t partitions) : statuses_(partitions) {}
 
-  // The partition that the status names must be one of them. Shortens the text of a fault.
+  // The status must name one of the partitions. Shortens the text of a fault.
   const PartitionStatus& Take(const PartitionStatus& status);
 
   size_t size() const { return statuses_.size(); }
@@ -29,7 +28,7 @@ class PartitionReports {
   auto begin() const { return statuses_.begin(); }
   auto end() const { return statuses_.end(); }
 
-  // Whether all partitions have reported, and `holds` is true of each report.
+  // Whether all partitions have reported and `holds` is true for each report.
   template <typename Holds>
   bool All(const Holds& holds) const {
     return std::all_of(begin(), end(),
@@ -39,7 +38,7 @@ class PartitionReports {
     return All([](const PartitionStatus&) { return true; });
   }
 
-  // The greatest of `least` and the reports' values.
+  // The maximum of `least` and the reports' values.
   template <typename T, typename Value>
   T Max(T least, const Value& value) const {
     for (const auto& status : statuses_) {
@@ -48,14 +47,14 @@ class PartitionReports {
     return least;
   }
 
-  // Items of the epoch, which has `items`, that are covered on every partition.
+  // How many of the epoch's `items` items every partition covers.
   uint64_t CountCovered(uint32_t epoch, uint64_t items) const;
 
   struct Coverage {
     std::vector<std::pair<uint64_t, uint64_t>> covered;  // items [first, second), ascending
-    uint64_t known = 0;  // from this item on, some reports do not say
+    uint64_t known = 0;                                  // coverage is unknown from this item on
   };
-  // Of the epoch, on all partitions. None: some partition has not reported this epoch.
+  // Of the epoch, on all partitions. None: a partition has not reported this epoch.
   std::optional<Coverage> CoveredByAll(uint32_t epoch, uint64_t items) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace starling::coordinator {
 namespace {
 
-// How often coverage is read while members have reported items done that shards do not cover yet.
+// How often coverage is read while items are reported done that shards do not cover yet.
 constexpr absl::Duration kCoverageReadPeriod = absl::Milliseconds(100);
 
 }  // namespace
@@ -25,8 +25,8 @@ void Core::Advance(Job& job) {
     Log(job, "all its workers and shards have reported: goes on");
     TouchJob(job);
   }
-  // The next epoch opens at once, unless an earlier epoch is still being evaluated: shards keep the
-  // copy of one epoch only.
+  // The next epoch opens at once, unless an earlier epoch is still being evaluated: shards keep a
+  // copy of only one epoch.
   AdvanceCurve(job, false);
   const auto is_cut = [&](const PartitionStatus& status) {
     return status.cut_epochs() > job.state.epoch();
@@ -118,7 +118,7 @@ void Core::GrantEvaluation(Job& job) {
   }
 }
 
-// Adds the members with the leases that they already hold, and grants more.
+// Adds the members with the leases that they already hold, then grants more.
 void Core::JoinTable(Job& job, LeaseTable& table) {
   bool changed = false;
   for (const Member& member : job.state.roster().members()) {
@@ -138,15 +138,15 @@ void Core::JoinTable(Job& job, LeaseTable& table) {
     }
     if (worker.releasing() || worker.report.draining()) table.StopGranting(worker.id());
   }
-  // While members hold, nothing is granted.
+  // Nothing is granted while members hold.
   const bool holds = table.options().purpose == TRAIN && job.holds();
   if ((holds || !table.Grant()) && !changed) return;
   for (const Member& member : job.state.roster().members())
     touched_workers_.insert(member.worker());
 }
 
-// Marks items that all partitions cover as done; items that members reported done, but some
-// partition does not cover, are done again. False: some partition has not reported this epoch.
+// Marks items that all partitions cover as done. Items that members reported done but that a
+// partition does not cover are granted again. False: a partition has not reported this epoch.
 bool Core::MarkCovered(Job& job, LeaseTable& table) {
   const auto coverage = job.partitions.CoveredByAll(job.state.epoch(), table.options().items);
   if (!coverage) return false;
@@ -160,7 +160,7 @@ bool Core::MarkCovered(Job& job, LeaseTable& table) {
   return true;
 }
 
-// The epoch ended before `step`.
+// The epoch ended just before `step`.
 EpochResult& Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
   EpochResult& result = job.results[epoch];
   result.set_epoch(epoch);
@@ -171,7 +171,7 @@ EpochResult& Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
   return result;
 }
 
-// Saves the epoch's result, if there is one, with the loss of what has been reported until now.
+// Saves the epoch's result, if there is one, with the loss over what has been reported so far.
 void Core::SaveTrainLoss(Job& job, uint32_t epoch) {
   const auto sums = job.train_sums.find(epoch);
   const auto result = job.results.find(epoch);
@@ -205,7 +205,7 @@ void Core::FinishIfDone(Job& job) {
                              accuracy, total.samples));
     it = job.evaluations.erase(it);
     TouchJob(job);
-    advance_.insert(job.uid());  // the next cut may have waited for this
+    advance_.insert(job.uid());  // the next cut may wait for this
   }
   const bool known = job.partitions.AllReported();
   if (known && !job.losses_from) job.losses_from = StepsDone(job);
@@ -264,7 +264,7 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   job.training.reset();
   job.evaluations.clear();
   job.train_sums.clear();
-  // Evidence is only kept of running jobs.
+  // Evidence is kept for running jobs only.
   job.partition_counters = {};
   job.departed.clear();
   job.seconds_per_item.clear();

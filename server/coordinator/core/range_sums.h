@@ -1,4 +1,4 @@
-// Sums of what finished ranges of micro-batches reported, each range once.
+// Sums over finished ranges of micro-batches, each range counted once.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_
 #define STARLING_SERVER_COORDINATOR_CORE_RANGE_SUMS_H_
 
@@ -13,27 +13,27 @@
 
 namespace starling::coordinator {
 
-// Ranges are aligned, so two of them are either disjoint or nested. One inside a range that is here
-// is ignored; one that contains others replaces them. Sums are taken in the order of the ranges,
-// whatever the order in which they came: the same ranges give the same bits.
+// Ranges are aligned, so two of them are either disjoint or nested. A range inside a known one is
+// ignored; a range that contains known ones replaces them. Sums are taken in the order of the
+// ranges, not of their arrival, so the same ranges give the same bits.
 //
-// Only so many ranges are kept one by one, the highest; the others are summed up, and what comes
-// late among them counts unless it meets one that does. So memory does not go with the length of an
-// epoch.
+// Only the highest `ranges_kept` ranges are kept individually; the others are folded into one sum.
+// A late range below them counts unless it overlaps a folded one. So memory does not grow with the
+// length of an epoch.
 class RangeSums {
  public:
   RangeSums() = default;
   explicit RangeSums(size_t ranges_kept) : ranges_kept_(ranges_kept) {}
 
-  // False when it is ignored. Ranges that are not aligned are, too.
+  // False: the range is ignored. Ranges that are not aligned are ignored, too.
   bool Add(const StepMetrics& metrics);
 
-  // Whether micro-batch `id` is in a range that was added.
+  // Whether an added range contains micro-batch `id`.
   bool Has(uint64_t id) const;
 
-  uint64_t ids() const { return ids_; }  // micro-batches that the sums stand for
+  uint64_t ids() const { return ids_; }  // micro-batches in the sums
 
-  // Where Has is true: ranges [first, second), disjoint.
+  // The micro-batches for which Has is true, as disjoint ranges [first, second).
   std::vector<std::pair<uint64_t, uint64_t>> Ranges() const;
 
   struct Total {
@@ -58,7 +58,7 @@ class RangeSums {
 
   size_t ranges_kept_ = 1 << 16;
   std::multimap<uint64_t, Entry> ranges_;                  // by first id
-  Coverage folded_{std::numeric_limits<uint64_t>::max()};  // ids that are in folded_sum_ alone
+  Coverage folded_{std::numeric_limits<uint64_t>::max()};  // ids in folded_sum_
   Total folded_sum_;
   uint64_t ids_ = 0;
 };

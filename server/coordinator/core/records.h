@@ -11,7 +11,7 @@
 namespace starling::records {
 
 inline constexpr uint32_t kSchema = 2;        // 2: curves
-inline constexpr uint32_t kSchemaOldest = 1;  // that can be read
+inline constexpr uint32_t kSchemaOldest = 1;  // the oldest readable one
 
 inline std::string Cluster() { return "cluster"; }  // StoredCluster
 inline std::string Worker(uint32_t id) {

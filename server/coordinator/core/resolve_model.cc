@@ -62,7 +62,7 @@ absl::StatusOr<Dims> SampleShape(const Inspection& inspection, const JobSpec& sp
   const Dims wanted(spec.sample_shape().begin(), spec.sample_shape().end());
   STARLING_ASSIGN_OR_RETURN(const int64_t elements_wanted, CheckedElements(wanted));
   STARLING_ASSIGN_OR_RETURN(const int64_t elements_read, CheckedElements(read));
-  // A worker may report the shape as read, or after the reshape.
+  // A worker may report the shape before or after the reshape.
   if (elements_wanted != elements_read) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the sample's shape ", DimsToString(wanted), " has ", elements_wanted,

@@ -1,4 +1,4 @@
-// Makes a checked graph from the model in a job file and what a worker saw of the data.
+// Builds a validated graph from the model in a job file and a worker's inspection of the data.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_
 #define STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_H_
 
@@ -8,7 +8,7 @@
 
 namespace starling::coordinator {
 
-// Sets spec.model from spec.model_source; a spec with a graph and no source keeps the graph.
+// Sets spec.model from spec.model_source. A spec with a graph and no source keeps its graph.
 // kInvalidArgument says what does not fit: layers, the sample's shape, the number of classes, names
 // to freeze, tensors to start from, blocks to recompute.
 absl::Status ResolveModel(const Inspection& inspection, JobSpec& spec);

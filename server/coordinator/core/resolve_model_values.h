@@ -1,4 +1,4 @@
-// What `model.freeze` and `model.init` do to a graph. Internal to resolve_model.
+// Applies `model.freeze` and `model.init` to a graph. Internal to resolve_model.
 #ifndef STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_
 #define STARLING_SERVER_COORDINATOR_CORE_RESOLVE_MODEL_VALUES_H_
 
@@ -7,8 +7,8 @@
 
 namespace starling::coordinator {
 
-// Makes the parameters that fit one of `source.freeze` FROZEN. kInvalidArgument names a glob that
-// matches none, with some of the existing names.
+// Makes the parameters that match a glob of `source.freeze` FROZEN. kInvalidArgument names a glob
+// that matches none, and some of the existing names.
 absl::Status FreezeParameters(const ModelSource& source, Graph* graph);
 
 // Makes all parameters start from the tensors of `file`, which must be the model's: the same names,

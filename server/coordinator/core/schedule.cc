@@ -1,6 +1,7 @@
 // Which workers serve which job (docs/operations.md, "Which job gets workers"). A job starts with
-// workers.min workers, grows to workers.max from free ones, and gives back what it has beyond its
-// min. Jobs that can start do so in order of submission; a job that cannot takes and keeps nothing.
+// workers.min workers, grows up to workers.max with free ones, and gives workers beyond its min to
+// other jobs. Jobs that can start do so in order of submission. A job that cannot start takes and
+// keeps no workers.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -28,14 +29,14 @@ bool Core::MayServe(const Worker& worker, const Job& job) {
   return device && !IsSetAside(worker, job);
 }
 
-// One that is still letting go of the job is not ordered to it again before it has.
+// A worker that is still releasing the job is not ordered to it again before it has.
 bool Core::MayTake(const Worker& worker, const Job& job) {
   return MayServe(worker, job) && worker.member_of != job.uid() &&
          worker.report.run().job_uid() != job.uid();
 }
 
-// Idle, or about to be: it may be ordered to a job, and serves it when it has let go of the last
-// one.
+// Idle, or about to be. Such a worker may be ordered to a job and serves it once it has released
+// the last one.
 bool Core::IsFree(const Worker& worker) const {
   return worker.live() && worker.job == 0 && !worker.report.draining() && !Hangs(worker);
 }
@@ -52,7 +53,7 @@ uint32_t Core::Supply::available() const {
   return sum;
 }
 
-// `job` null: of workers for some job. Leaves out what `kept_for` (may be null) could use.
+// `job` null: workers for any job. Leaves out workers that `kept_for` (may be null) could use.
 Core::Supply Core::SupplyFor(const Job* job, const Job* kept_for) const {
   Supply supply;
   for (const auto& [id, worker] : workers_) {
@@ -76,7 +77,7 @@ Core::Supply Core::SupplyFor(const Job* job, const Job* kept_for) const {
 }
 
 void Core::Schedule() {
-  // Running jobs that lost workers come before those that have not begun.
+  // Running jobs that lost workers come before jobs that have not started.
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
     if (IsStopped(job)) continue;
@@ -117,15 +118,16 @@ uint32_t Core::MostWorkers(const Job& job) {
   return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
 }
 
-// How many workers more the job can use.
+// How many more workers the job can use.
 uint32_t Core::Room(const Job& job) {
   const uint32_t most = MostWorkers(job);
   const auto has = static_cast<uint32_t>(Serving(job.uid()).size());
   return has < most ? most - has : 0;
 }
 
-// Workers that `job` can have at once, `count` at most: idle ones, those that will be, then what
-// other jobs have beyond their min, the youngest job's first, and of it the worker that came last.
+// Workers that `job` can have at once, at most `count`: idle ones, those about to be idle, then
+// workers that other jobs have beyond their min. The youngest job gives first, and of its workers
+// the one that joined last.
 std::vector<Worker*> Core::WorkersFor(const Job& job, uint32_t count, const Job* kept_for) {
   std::vector<Worker*> workers;
   const auto take = [&](Worker& worker) {
@@ -164,11 +166,10 @@ void Core::Give(Job& job, const std::vector<Worker*>& workers) {
   }
 }
 
-// A job that needs many workers is passed by jobs that need few. When it has waited for 10 minutes,
-// 20 minutes, 40 and so on, it has its turn for a quarter of that time: jobs that were submitted
-// later do not start with workers that it can use. Only if nothing but later jobs stands in its
-// way: behind an earlier job, or where there are too few workers, it would keep workers for
-// nothing.
+// Jobs that need few workers pass a job that needs many. After it has waited 10, 20, 40 minutes and
+// so on, such a job has its turn for a quarter of that time: jobs that were submitted later do not
+// start with workers that it can use. It has a turn only if nothing but later jobs stands in its
+// way. With an earlier job in the way, or too few workers, it would keep workers idle for nothing.
 bool Core::MayHaveTurn(const Job& job) const {
   const absl::Duration waited = now_ - job.pending_since;
   absl::Duration begin = options_.patience;
@@ -194,7 +195,7 @@ void Core::NoteTurn(Job& job) {
       "later jobs have passed it for long: workers that come free are kept for it for a while");
 }
 
-// What changes without an event that says so: who has waited for how long, and the shards' memory.
+// Checks what changes without an event: waiting times, and the shards' memory.
 void Core::LookAtPending() {
   pending_seen_ = now_;
   for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
@@ -249,10 +250,10 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   advance_.insert(job.uid());
 }
 
-// With what all jobs keep there, those that are over, too. `alone`: the room that there would be
-// without them.
+// The live shards with the load of all jobs, including ended ones. `alone`: with the room that
+// there would be without any job.
 std::vector<ShardLoad> Core::LiveShards(bool alone) const {
-  // Planned, and not yet taken out of the room that was reported.
+  // Planned memory that the reported room does not reflect yet.
   std::map<uint32_t, uint64_t> coming;
   for (const uint64_t uid : UidsIn(RUNNING)) {
     const Job& job = jobs_.at(uid);
@@ -265,7 +266,7 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   for (const auto& [id, shard] : shards_) {
     if (!shard.live()) continue;
     ShardLoad& load = shards.emplace_back(ShardLoad{ShardId(id), shard.elements});
-    if (!shard.memory_room) continue;  // it has not said
+    if (!shard.memory_room) continue;  // it has not reported its memory
     const uint64_t room = *shard.memory_room;
     const auto it = coming.find(id);
     const uint64_t more = it == coming.end() ? 0 : std::min(it->second, shard.planned_bytes);
@@ -299,7 +300,7 @@ std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shard
                       absl::StrJoin(rooms, ", "));
 }
 
-// Whether the shards that there are could hold the job, if no other job was there.
+// Whether the present shards could hold the job if there were no other jobs.
 absl::Status Core::CheckShardMemory(const Job& job) const {
   const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
   if (shards.empty() || !Place(job, shards).empty()) return absl::OkStatus();
@@ -309,7 +310,7 @@ absl::Status Core::CheckShardMemory(const Job& job) const {
       "a smaller model"));
 }
 
-// Of a job that is PENDING: what it lacks, and who has it. It holds for this moment.
+// What a PENDING job lacks at this moment, and which jobs hold it.
 std::string Core::WaitsFor(const Job& job) const {
   const bool shards = std::any_of(shards_.begin(), shards_.end(),
                                   [](const auto& entry) { return entry.second.live(); });

@@ -1,4 +1,4 @@
-// The core's state from what the store holds.
+// Restores the core's state from the store.
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -42,10 +42,10 @@ absl::Status Core::Load(const StoreSnapshot& snapshot) {
     STARLING_RETURN_IF_ERROR(LoadRecord(key, value, curves));
   for (auto& [uid, job] : jobs_) {
     RestoreCurve(job, std::move(curves[uid]));
-    // Written before running time was summed up.
+    // Written by a version that did not store running time.
     if (job.over() && job.state.started_us() != 0 && !job.state.has_running_us())
       job.state.set_running_us(job.state.ended_us() - job.state.started_us());
-    // Written before a policy could change.
+    // Written by a version without changes of policy.
     if (job.state.policies().empty()) StartPolicies(job);
     const bool policies =
         !job.state.policies().empty() && job.state.policies(0).record().in_force();
@@ -55,13 +55,13 @@ absl::Status Core::Load(const StoreSnapshot& snapshot) {
     STARLING_RETURN_IF_ERROR(CheckReferences(job));
     if (const absl::Status planned = PlanPartitions(job); absl::IsDataLoss(planned)) {
       return planned;
-    } else if (!planned.ok()) {  // an upgrade: the job is over, or ends when the coordinator starts
+    } else if (!planned.ok()) {  // after an upgrade: the job is over, or ends at the start
       job.unreadable = std::string(planned.message());
       job.partitions = PartitionReports(static_cast<size_t>(job.state.views_size()));
       job.partition_elements.assign(job.partitions.size(), 0);
       job.partition_bytes.assign(job.partitions.size(), 0);
     }
-    // Written before figures were kept.
+    // Written by a version that did not store figures.
     if (ValuesSettled(job) && !job.state.views().empty()) job.state.mutable_figures();
     if (job.state.has_figures()) job.partitions = {};
     RestoreJob(job);
@@ -115,7 +115,7 @@ absl::Status Core::LoadJobRecord(const std::string& key, const std::string& valu
   return parsed ? absl::OkStatus() : Unreadable(key);
 }
 
-// Whoever a job names must be there.
+// All daemons that a job names must exist.
 absl::Status Core::CheckReferences(const Job& job) const {
   for (const Member& member : job.state.roster().members()) {
     if (!workers_.contains(member.worker())) return Unreadable(records::Worker(member.worker()));
@@ -130,7 +130,7 @@ absl::Status Core::PlanPartitions(Job& job) {
   STARLING_ASSIGN_OR_RETURN(const Layout layout, MakeLayout(job.spec()));
   JobDescription& description = *job.stored.mutable_description();
   if (description.partitions() != 0 && description.layout_digest() != layout.digest &&
-      job.state.state() != PENDING) {  // nobody has laid that one out yet
+      job.state.state() != PENDING) {  // a PENDING job is not laid out on shards yet
     return absl::FailedPreconditionError(
         "it was laid out by another version of this program, and this one cannot read its "
         "parameters: "

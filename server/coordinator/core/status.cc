@@ -1,4 +1,4 @@
-// What people see of jobs, workers and shards.
+// What users see of jobs, workers and shards.
 #include <algorithm>
 #include <limits>
 
@@ -32,7 +32,7 @@ std::string Core::PolicyText(const Policy& policy) {
   }
 }
 
-// Steps that count on all partitions; of a job that is over, those that did at its end.
+// Steps that count on all partitions; for an ended job, as of its end.
 uint64_t Core::StepsDone(const Job& job) const {
   if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
   return StepsReported(job);
@@ -49,7 +49,8 @@ void Core::NoteTested(Job& job, uint32_t epoch) {
   job.tested.insert(std::upper_bound(job.tested.begin(), job.tested.end(), epoch), epoch);
 }
 
-// A job may have a million epochs: who asks often gets few, and what is left out is not looked at.
+// A job may have a million epochs, so frequent callers get few of them, and the others are not
+// visited.
 void Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
   const auto add = [&](uint32_t epoch) { *status.add_epochs_done() = job.results.at(epoch); };
   switch (epochs) {
@@ -65,7 +66,7 @@ void Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
     case Epochs::kTested: {
       const size_t count = job.tested.size();
       const size_t stride = (count + limits::kCurvePointsMax - 1) / limits::kCurvePointsMax;
-      // The newest is always there.
+      // The newest is always listed.
       for (size_t i = count == 0 ? 0 : (count - 1) % stride; i < count; i += stride)
         add(job.tested[i]);
       return;
@@ -124,7 +125,7 @@ JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   return status;
 }
 
-// Of a job that is over: over the time that it ran.
+// Averages of an ended job over its running time.
 void Core::AddAverages(const Job& job, JobStatus& status) const {
   const uint64_t epoch_steps = std::max<uint64_t>(1, job.epoch_steps());
   const double samples =
@@ -140,7 +141,7 @@ void Core::AddAverages(const Job& job, JobStatus& status) const {
   if (seconds > 0) status.set_hidden_share(hidden / seconds);
 }
 
-// What a list shows of it.
+// The status as shown in lists.
 JobStatus Core::ListedStatusOf(const Job& job) const {
   JobStatus status = StatusOf(job, Epochs::kNewest);
   status.clear_policies();
@@ -167,7 +168,7 @@ void Core::AddPolicies(const Job& job, JobStatus& status) {
     *status.add_policies() = record;
     const bool ends = i + 1 < policies.size() && policies[i + 1].record().in_force();
     const uint64_t end = ends ? policies[i + 1].record().step() : job.steps();
-    const bool any_step = record.in_force() && record.step() < end;  // is done under it
+    const bool any_step = record.in_force() && record.step() < end;
     if (record.policy().kind() == Policy::BSP || !any_step || !status.reproducible()) continue;
     status.set_reproducible(false);
     status.set_not_reproducible_because(absl::StrCat(
@@ -197,8 +198,8 @@ void Core::AddShardMetrics(const Job& job, JobStatus& status) const {
     if (!partition || !job.running()) continue;
     const auto lag = static_cast<uint64_t>(
         std::max<int64_t>(0, partition->clock_max() - partition->clock_min()));
-    // A replica that has closed more units than the bound allows waits at the gate: it computes at
-    // the bound's distance, or not at all.
+    // A replica that has closed more units than the bound allows waits at the gate, so it never
+    // computes with more staleness than the bound.
     const uint64_t now = std::min<uint64_t>(lag, status.staleness_bound());
     status.set_staleness(std::max(status.staleness(), now));
   }
@@ -206,7 +207,7 @@ void Core::AddShardMetrics(const Job& job, JobStatus& status) const {
   AddReported(job, status);
 }
 
-// What all its shards report together.
+// Adds what the job's shards report, combined.
 void Core::AddReported(const Job& job, JobStatus& status) {
   bool first = true;
   for (const auto& partition : job.partitions) {

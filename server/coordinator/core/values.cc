@@ -1,9 +1,9 @@
-// Which of a job's values can be read, and at which version: docs/protocol.md, section 3.
+// Which values of a job are readable, and at which version: docs/protocol.md, section 3.
 //
-// The policy in force at a partition decides, and a partition in BSP is one that says how many
-// steps it has sealed. Slices in BSP are at most one step apart and each keeps its last two
-// versions, so all of them have the least number of steps sealed on any. A partition in SSP or
-// async has its newest values.
+// This depends on the policy in force at the partition. A partition in BSP reports how many steps
+// it has sealed. BSP slices are at most one step apart and each keeps its last two versions, so
+// every slice has the version of the least sealed one. A partition in SSP or async has only its
+// newest values.
 #include <algorithm>
 #include <utility>
 
@@ -13,8 +13,8 @@
 namespace starling::coordinator {
 namespace {
 
-// Whether the partition's values are final: its shard knows that the job has no member (a pending
-// step may still be applied, which keeps the version before), or the partition has stopped.
+// Whether the partition's values are final: its shard knows that the job has no members, or the
+// partition has stopped. A pending step may still be applied, which keeps the previous version.
 bool IsFinal(const PartitionStatus& status, const Roster& last) {
   return status.roster() >= last.number() || !status.fault().empty();
 }
@@ -27,7 +27,7 @@ bool Core::ValuesSettled(const Job& job) {
 
 std::vector<PartitionValues> Core::ValuesOf(const Job& job) const {
   std::vector<PartitionValues> values(static_cast<size_t>(job.state.views_size()));
-  std::vector<const PartitionStatus*> statuses(values.size());  // of those that are not stored
+  std::vector<const PartitionStatus*> statuses(values.size());  // where no values are stored
   for (const PartitionValues& stored : job.state.values()) values.at(stored.partition()) = stored;
   if (ValuesSettled(job)) return values;
   std::optional<uint64_t> sealed;
@@ -64,17 +64,17 @@ std::optional<uint64_t> Core::SealedSteps(const Job& job) const {
   return sealed;
 }
 
-// Acts once, when all shards have sent the last report of the job or are lost.
+// Takes effect once, when every shard has sent its last report about the job or is lost.
 void Core::SettleValues(Job& job) {
   if (!job.over() || job.state.views().empty() || job.state.has_figures()) return;
   std::vector<PartitionValues> values = ValuesOf(job);
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
   job.state.mutable_values()->Assign(values.begin(), values.end());
   AddReported(job, *job.state.mutable_figures());
-  // Its shards may have applied more than they had reported when it was cancelled.
+  // The shards may have applied more than they had reported when the job was cancelled.
   if (job.state.state() == CANCELLED)
     job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
-  job.partitions = {};  // shards free all but the values, and report of it no more
+  job.partitions = {};  // shards free everything but the values and report nothing more about it
   BeginOutput(job);
   SaveState(job);
   TouchJob(job);
