@@ -1,4 +1,4 @@
-// Counts what daemons and the coordinator send each other (docs/metrics.md).
+// Counts reports and orders between daemons and the coordinator (docs/metrics.md).
 #ifndef STARLING_SERVER_COORDINATOR_HOST_CONTROL_TRAFFIC_H_
 #define STARLING_SERVER_COORDINATOR_HOST_CONTROL_TRAFFIC_H_
 

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHost>> CoordinatorHost::Start(
                             Coordinator::Create(options, snapshot));
   std::unique_ptr<CoordinatorHost> host(
       new CoordinatorHost(options, std::move(core), std::move(parts)));
-  // Nothing is posted to the loop yet: this thread still owns the core.
+  // Nothing is posted to the loop yet, so this thread still owns the core.
   Actions actions;
   host->core_->Start(host->loop_->Now(), host->wall_(), actions);
   host->generation_ = host->core_->generation();
@@ -62,7 +62,7 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
 
 void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
   const std::string folder = request.spec().tensorboard();
-  // While a disk hangs, checks whose calls timed out stay in progress.
+  // If a disk hangs, checks stay in progress even after their calls have timed out.
   if (folders_asked_ >= limits::kSubmissionsMax) {
     return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
                             "tensorboard: ", folders_asked_,
@@ -131,7 +131,7 @@ void CoordinatorHost::Tick() {
 void CoordinatorHost::Do(const action::Persist& action) {
   const absl::Status status = store_->Apply(action.batch);
   if (status.ok()) return;
-  // The actions that follow must not be seen: what they tell is not durable.
+  // The following actions must not become visible: their state is not durable.
   AnswerAll(absl::UnavailableError(
       absl::StrCat("the coordinator cannot store its state: ", status.message())));
   on_fatal_(status);

@@ -1,5 +1,5 @@
-// Runs the coordinator's core: one thread owns it, events come from any thread, actions are carried
-// out in order. Decides nothing.
+// Runs the coordinator's core. One thread owns it; events come from any thread; actions are carried
+// out in order. The host decides nothing.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_COORDINATOR_HOST_H_
 #define STARLING_SERVER_COORDINATOR_HOST_COORDINATOR_HOST_H_
 
@@ -25,14 +25,14 @@ class CoordinatorHost {
  public:
   struct Parts {
     std::unique_ptr<StateStore> store;
-    // Called once, on the host's thread, when the store fails: from then on every call fails with
+    // Called once, on the host's thread, when the store fails. From then on every call fails with
     // kUnavailable, and the process must end.
     std::function<void(const absl::Status&)> on_fatal;
     ReadValues read = nullptr;  // for spec.output
     MakeEventLoop make_loop = ThreadedLoop::Make;
-    std::function<absl::Time()> wall = absl::Now;  // thread-safe; for people only
+    std::function<absl::Time()> wall = absl::Now;  // thread-safe; shown to users only
   };
-  // Answers one call; runs once, on the host's thread.
+  // Receives a call's answer. Runs once, on the host's thread, or on the caller's after Stop.
   using Done = std::function<void(CallReply)>;
   using MakeEvent = std::function<Event(CallId)>;
 
@@ -41,16 +41,15 @@ class CoordinatorHost {
                                                                 Parts parts);
   ~CoordinatorHost();  // Stop()
 
-  // Thread-safe. The returned id is for Gone. If the core asks for a submission's folder for event
-  // files, first checks whether it can be written; kDeadlineExceeded if that is not known after
-  // 10 s.
+  // Thread-safe. Returns the id for Gone. If the core asks for it, first checks whether event files
+  // can be written to a submission's folder; kDeadlineExceeded if the check takes more than 10 s.
   CallId Call(MakeEvent make_event, Done done);
-  // The caller hung up. Its `done` runs with kCancelled, unless it ran already. Thread-safe.
+  // The caller hung up: `done` runs with kCancelled, unless it has already run. Thread-safe.
   void Gone(CallId call);
 
-  // Answers every pending call, and all later ones, with kUnavailable. Thread-safe; blocks briefly.
+  // Answers all pending and later calls with kUnavailable. Thread-safe. Blocks briefly.
   void BeginShutdown();
-  // BeginShutdown, and ends the thread. Earlier answers are durable.
+  // Calls BeginShutdown and ends the thread. State behind earlier answers is durable.
   void Stop();
 
   uint64_t generation() const { return generation_; }
@@ -90,7 +89,7 @@ class CoordinatorHost {
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
   size_t folders_asked_ = 0;  // checks in progress, including those of answered calls
-  absl::Status closed_;       // not OK: no more steps, and every call gets this
+  absl::Status closed_;       // not OK: the core has stopped, and every call gets this status
 
   CurveWriter curves_;
   OutputWriter outputs_;

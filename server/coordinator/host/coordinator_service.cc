@@ -26,7 +26,7 @@ void CountOrders(const ShardOrders& orders, CoordinatorHost* host) {
   host->shard_traffic().CountOrders(orders.ByteSizeLong());
 }
 
-// One call. Lives until gRPC is done with it; holds no thread while it waits.
+// One call. Lives until gRPC is done with it. Occupies no thread while it waits.
 template <typename Reply>
 class CallReactor final : public grpc::ServerUnaryReactor {
  public:
@@ -137,7 +137,7 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   template <typename Event, typename Request, typename Reply>
   Reactor* Start(const absl::Status& allowed, const Request* request, Reply* reply) {
     if (!allowed.ok()) return new CallReactor<Reply>(allowed);
-    // A copy: the call may be over, and its request gone, before the event is made.
+    // A copy, since the call and its request may be gone before the event is made.
     return new CallReactor<Reply>(host_, reply, [request = *request](CallId call) {
       return Event{call, request};
     });

@@ -12,8 +12,8 @@ class Service;
 
 namespace starling::coordinator {
 
-// The service in proto/coordinator_service.proto; for RpcServer::Options::services. Every call must
-// carry an identity; daemons must register under the name and role that they carry.
+// The service of proto/coordinator_service.proto, for RpcServer::Options::services. Every call must
+// carry an identity. A daemon must register under the name and role of its identity.
 std::shared_ptr<grpc::Service> MakeCoordinatorService(CoordinatorHost* host);
 
 }  // namespace starling::coordinator

@@ -1,5 +1,5 @@
-// Writes TensorBoard's event files for jobs that ask for them, on a thread of its own: a slow or
-// full disk delays no call, and what cannot be written is missing from the files alone.
+// Writes TensorBoard event files for jobs that ask for them, on its own thread. A slow or full disk
+// delays no call; only the files become incomplete.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_CURVE_WRITER_H_
 #define STARLING_SERVER_COORDINATOR_HOST_CURVE_WRITER_H_
 
@@ -23,20 +23,19 @@ class CurveWriter {
  public:
   static constexpr int kWaitingMax = 10'000;  // news that wait for the disk; more are dropped
 
-  // Writes only to folders beneath `root`, and follows no link there (BeneathRoot). Empty: writes
-  // nothing.
+  // Writes only beneath `root`, and follows no links there (BeneathRoot). Empty: writes nothing.
   explicit CurveWriter(const std::string& root,
                        const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~CurveWriter();  // Stop()
 
-  // Whether files can be written to `folder`, which is created if it is missing and allowed. `done`
-  // runs once, on the writer's thread; never if the writer is stopped before.
+  // Checks whether files can be written to `folder`, which is created if it is missing and allowed.
+  // `done` runs once, on the writer's thread, or never if the writer is stopped first.
   void Check(const std::string& folder, std::function<void(absl::Status)> done);
 
-  // Appends to the job's file, which is created for its first news.
+  // Appends to the job's file, which is created for the first news.
   void Write(const CurveNews& news);
 
-  // Writes everything that was given before, however long that takes.
+  // Writes everything that was passed before, no matter how long that takes.
   void Stop();
 
  private:

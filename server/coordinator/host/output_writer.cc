@@ -13,7 +13,7 @@ namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kReadDeadline = absl::Hours(1);  // all attempts
-// A shard whose streams broke is back within this time, or its values are lost.
+// A shard whose streams broke returns within this time, or its values are lost.
 constexpr int kAttempts = 10;
 constexpr absl::Duration kBetweenAttempts = absl::Seconds(1);
 
@@ -70,7 +70,7 @@ absl::StatusOr<uint64_t> OutputWriter::Attempt(const JobReply& job, absl::Time d
   auto writer = safetensors::Writer::CreateIn(
       std::move(folder), output.substr(output.rfind('/') + 1), absl::StrCat(root_, "/", output),
       ModelTensors(job.spec().model(), layout), ModelMetadata(job, point));
-  const auto of_file = [](const absl::Status& status) {  // not of a shard: no retry
+  const auto of_file = [](const absl::Status& status) {  // not a shard's error: no retry
     return status.ok() ? status : absl::InternalError(status.message());
   };
   if (!writer.ok()) return of_file(writer.status());

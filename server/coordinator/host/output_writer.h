@@ -1,5 +1,5 @@
-// Writes the files that spec.output asks for, from the shards' values as they come, on a thread of
-// its own: a slow disk or shard delays no call.
+// Writes the files that spec.output asks for, from the shards' values as they arrive, on its own
+// thread. A slow disk or shard delays no call.
 #ifndef STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
 #define STARLING_SERVER_COORDINATOR_HOST_OUTPUT_WRITER_H_
 
@@ -20,7 +20,8 @@
 
 namespace starling::coordinator {
 
-// ReadSlices, over streams in the coordinator's name. Returns kCancelled soon after `stop` is true.
+// ReadSlices over streams with the coordinator's identity. Returns kCancelled soon after `stop`
+// becomes true.
 using ReadValues = std::function<absl::Status(
     const JobReply& job, const Layout& layout, const ReadPoint& point, absl::Time deadline,
     const SliceConsumer& consume, const std::atomic<bool>& stop)>;
@@ -30,17 +31,17 @@ class OutputWriter {
  public:
   using Done = std::function<void(absl::StatusOr<uint64_t> bytes)>;
 
-  // Writes beneath `root` and follows no link there. Empty: writes nothing.
+  // Writes only beneath `root`, and follows no links there. Empty: writes nothing.
   OutputWriter(std::string root, ReadValues read,
                const MakeEventLoop& make_loop = ThreadedLoop::Make);
   ~OutputWriter();  // Stop()
 
-  // Writes the file that job.spec.output names: to a temporary file beside it, which is synced and
-  // renamed. Removes what an earlier writer left of that. `done` runs once, on the writer's thread,
-  // with the file's size or the error; never if the writer is stopped before.
+  // Writes the file that job.spec.output names, as a temporary file beside it that is synced and
+  // renamed. Removes the temporary file of an earlier attempt. `done` runs once, on the writer's
+  // thread, with the file's size or the error, or never if the writer is stopped first.
   void Write(const JobReply& job, Done done);
 
-  // Abandons the file that is being written, and those that wait.
+  // Abandons the file that is being written and those that wait.
   void Stop();
 
  private:

@@ -16,7 +16,7 @@ namespace starling {
 struct ReplicaClock {
   RosterMember member;
   Clock clock = 0;      // units closed
-  bool active = false;  // counts for the minimum; otherwise parked
+  bool active = false;  // counts for the minimum; false: parked
 };
 
 // Not thread-safe.
@@ -24,7 +24,8 @@ class ClockTable {
  public:
   using Replica = ReplicaClock;
 
-  // New members (and new incarnations of old ones) are parked; who is not listed is gone.
+  // New members, and new incarnations of old ones, start parked. Members that are not listed are
+  // removed.
   void TakeRoster(const RosterList& roster) {
     absl::btree_map<ReplicaId, Replica> next;
     for (const RosterMember& member : roster.members) {
@@ -39,12 +40,12 @@ class ClockTable {
     Recompute();
   }
 
-  // nullptr: no such replica.
+  // Null: no such replica.
   const Replica* Find(ReplicaId id) const {
     const auto it = replicas_.find(id);
     return it == replicas_.end() ? nullptr : &it->second;
   }
-  // Whether exactly this process is a member.
+  // Whether this incarnation of the worker is a member.
   bool IsMember(const Origin& origin) const {
     const Replica* replica = Find(origin.replica);
     return replica != nullptr && replica->member.worker == origin.worker &&
@@ -59,7 +60,7 @@ class ClockTable {
     Recompute();
   }
 
-  // All stand at `clock`, and are parked.
+  // Sets all clocks to `clock` and parks all replicas.
   void ParkAll(Clock clock) {
     for (auto& [id, replica] : replicas_) {
       replica.clock = clock;
@@ -70,10 +71,10 @@ class ClockTable {
   }
 
   bool any_active() const { return any_active_; }
-  // Of the active; with none active, as they were when one last was.
+  // Over the active replicas; if none is active, as of the last time that one was.
   Clock min() const { return min_; }
   Clock max() const { return max_; }
-  // How far a replica that computes at `clock` is ahead of the slowest other active one.
+  // How far a replica that computes at `clock` is ahead of the slowest other active replica.
   uint64_t Lead(ReplicaId id, Clock clock) const {
     Clock lead = 0;
     for (const auto& [other, replica] : replicas_) {

@@ -1,6 +1,6 @@
-// What the partition core is told and what it asks for (docs/protocol.md, section 7). Payload bytes
-// never enter the core: the adaptor holds them under BufferIds of its own choice, which it does not
-// use again before it was told to Release them.
+// Events and actions of the partition core (docs/protocol.md, section 7). Payload bytes never enter
+// the core: the host holds them under BufferIds that it chooses and does not reuse before the core
+// releases them.
 #ifndef STARLING_SERVER_SHARD_CORE_EVENTS_H_
 #define STARLING_SERVER_SHARD_CORE_EVENTS_H_
 
@@ -17,21 +17,19 @@
 
 namespace starling {
 
-// One stream of one peer. Ids grow in the order in which streams are opened, and are never used
-// again.
+// One stream of one peer. Ids ascend in the order in which streams are opened and are never reused.
 using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------
 
-// A push, close or pull, or a report to the partition that decides; anything else is answered with
-// kBadFrame. `payload` is 0 where there is
-// none.
+// A push, close or pull, or a report to the deciding partition. Any other frame is answered with
+// kBadFrame. `payload` is 0 if there is none.
 struct FrameReceived {
   ConnectionId connection;
   FrameHeader header;
   BufferId payload;
-  // False: the adaptor has no memory to keep the payload for later; where it would have to wait for
-  // orders it is refused with kOverBudget.
+  // False: the host has no memory to keep the payload, so a frame that would have to wait for
+  // orders is refused with kOverBudget.
   bool may_wait = true;
 };
 
@@ -49,14 +47,14 @@ struct Measured {
   int64_t first_non_finite = -1;  // element, or -1
 };
 
-// The answer to ReportNorm: a decision, or an error with its text. May be lost, come twice or late.
+// The answer to ReportNorm: a decision, or an error with its text. May be lost, repeated or late.
 struct DecisionReceived {
   FrameHeader header;
   std::string text;
 };
 
-// The answer to ApplyNow: the new value can be read. Or nothing was changed, since the sum that was
-// merged for it is not finite.
+// The answer to ApplyNow: the new value can be read. Or nothing was changed because the merged sum
+// is not finite.
 struct Applied {
   Lsn lsn;
   int64_t first_non_finite = -1;  // element of the sum, or -1
@@ -67,36 +65,37 @@ struct BackupHas {
   Lsn lsn;
 };
 
-// All that the coordinator wants of this partition. The last one wins; older generations, views,
-// rosters and policies are ignored, and an epoch never goes back.
+// The coordinator's complete orders for this partition. The last ones win. Older generations,
+// views, rosters and policies are ignored, and the epoch never goes back.
 struct OrdersReceived {
   Generation generation;
   ViewNumber view;
   ShardId primary;
   ShardId backup;  // 0: none
   RosterList roster;
-  PolicyAt policy;                      // in force: all partitions have applied all before its step
-  std::optional<PolicyAt> next_policy;  // its step is decided: all before it is to be applied
-  uint32_t epoch = 0;                   // the open one
-  // With a policy that is in force: none of its steps is done.
+  PolicyAt policy;  // in force: all partitions have applied everything before its step
+  std::optional<PolicyAt>
+      next_policy;     // its step is decided: everything before it is to be applied
+  uint32_t epoch = 0;  // the open one
+  // From this step on, nothing is done. Its policy is in force.
   std::optional<uint64_t> training_end;
-  uint32_t discard_cuts_before = 0;  // the memory of copies of epochs below may be used again
-  ViewNumber decider;                // of the partition that decides, where the job has one
+  uint32_t discard_cuts_before = 0;  // copies of epochs below this one may be discarded
+  ViewNumber decider;                // view of the deciding partition, if the job has one
 };
 
 struct ConnectionDown {
   ConnectionId connection;
 };
 
-struct ShardTick {};  // at least every kShardTickPeriod, so that deadlines are kept
+struct ShardTick {};  // at least every kShardTickPeriod, for deadlines
 
 using PartitionEvent = std::variant<FrameReceived, Verified, Measured, DecisionReceived, Applied,
                                     BackupHas, OrdersReceived, ConnectionDown, ShardTick>;
 
 // ---- Actions ----------------------------------------------------------------------------------
-// Carried out in order, so that an action sees the effects of those before it on the same slice.
+// Carried out in order, so an action sees the effects of earlier actions on the same slice.
 
-// Digest and finite check of the payload in one pass; answer with Verified.
+// Compute the payload's digest and check that it is finite, in one pass. Answer with Verified.
 struct Verify {
   SliceId slice;
   BufferId payload;
@@ -109,53 +108,55 @@ struct MergeSums {
   BufferId from;
 };
 
-// Squared norm and finite check of a sealed sum; answer with Measured.
+// Compute the squared norm of a sealed sum and check that it is finite. Answer with Measured.
 struct Measure {
   SliceId slice;
   BufferId payload;
 };
 
-// Take it to the partition that decides; what comes back is DecisionReceived. It may get lost.
+// Send the report to the deciding partition. Its answer is DecisionReceived. The report may get
+// lost.
 struct ReportNorm {
   FrameHeader header;
 };
 
-// Send the record and its payload to the backup; answer with BackupHas. Only in views with a
+// Send the record and its payload to the backup. Answer with BackupHas. Only in views with a
 // backup.
 struct Replicate {
   Record record;
   BufferId payload;  // kApply only
 };
 
-// One update of the slice; answer with Applied. BSP: out of place, from value buffer
-// `version % 2` into `(version + 1) % 2`. SSP and async: in place (version is 0).
+// Update the slice once. Answer with Applied. BSP: out of place, from value buffer `version % 2`
+// into `(version + 1) % 2`. SSP and async: in place (version is 0).
 struct ApplyNow {
   Record record;
   BufferId payload;
   uint64_t version = 0;
 };
 
-// This policy is in force from here on, and values are kept as it wants them: in BSP two versions,
-// of which the newest, that all slices have, is `version`; otherwise one. Nothing is being applied.
+// The policy is in force from here on, and values are kept as it requires: two versions in BSP,
+// where `version` is the newest one and all slices have it; otherwise one. No update is in
+// progress.
 struct SwitchPolicy {
   PolicyNumber number;
   bool two_versions = false;
   uint64_t version = 0;
 };
 
-// Copy all values of the partition for the epoch's cut. At most one copy is live at a time.
+// Copy all values of the partition for the epoch's cut. There is at most one copy at a time.
 struct CopyForCut {
   uint32_t epoch = 0;
 };
 
-// The copy of this epoch is not read any more: right before the next CopyForCut, which needs its
-// memory.
+// Drop the copy of this epoch, which is no longer read. Comes right before the next CopyForCut,
+// which needs the memory.
 struct DropCopy {
   uint32_t epoch = 0;
 };
 
-// A frame without payload, or with `text` as its payload (then kind is kText). The adaptor fills
-// payload_bytes and digest.
+// Send a frame without payload, or with `text` as its payload (kind is kText then). The host fills
+// in payload_bytes and digest.
 struct SendFrame {
   ConnectionId connection;
   FrameHeader header;
@@ -167,7 +168,7 @@ enum class ValueSource : uint8_t {
   kCutCopy = 2,
 };
 
-// A VALUE frame with the slice's bytes as they are now. The adaptor fills payload_bytes and digest.
+// Send a VALUE frame with the slice's present bytes. The host fills in payload_bytes and digest.
 struct SendValue {
   ConnectionId connection;
   FrameHeader header;
@@ -175,15 +176,15 @@ struct SendValue {
   uint64_t version = 0;
 };
 
-// The buffer is free.
+// The core is done with the buffer.
 struct Release {
   BufferId buffer;
 };
 
-// The partition stopped itself: it refuses every further push, and goes on answering pulls. Once.
+// The partition has stopped: it refuses all further pushes but still answers pulls. Sent once.
 struct ReportFault {
   std::string message;
-  Origin origin;  // who sent what cannot be applied
+  Origin origin;  // sender of the update that cannot be applied
 };
 
 using PartitionAction =

@@ -1,5 +1,5 @@
-// The sums of one step that a partition has sealed and not yet applied, because the whole job has
-// to decide about them first: docs/protocol.md, section 9.
+// Sums of one step that a partition has sealed but may not apply before the whole job has decided
+// about the step: docs/protocol.md, section 9.
 #ifndef STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
 #define STARLING_SERVER_SHARD_CORE_HELD_STEP_H_
 
@@ -19,15 +19,15 @@ namespace starling {
 class HeldStep {
  public:
   struct Sum {
-    // As it will be applied, but for the decision; skipped: a part of it overflowed.
+    // The record to apply, still without the decision. skipped: a part of the sum overflowed.
     Record record;
     BufferId payload;
     PartitionLog::Waiters waiters;
-    std::optional<double> norm2;  // once measured; 0 where it is not clipped
+    std::optional<double> norm2;  // set once measured; 0 if the slice is not clipped
   };
   using Sums = absl::btree_map<SliceId, Sum>;
 
-  // All sums held at a time are of one step, one for each slice.
+  // All held sums belong to one step, at most one per slice.
   void Add(Sum sum) {
     const SliceId slice = sum.record.slice;
     sums_.insert_or_assign(slice, std::move(sum));
@@ -37,7 +37,7 @@ class HeldStep {
   Clock step() const { return sums_.begin()->second.record.clock; }  // not empty
   Sums& sums() { return sums_; }
 
-  // nullptr: none is held.
+  // Null: none is held.
   Sum* Find(SliceId slice) {
     const auto it = sums_.find(slice);
     return it == sums_.end() ? nullptr : &it->second;
@@ -50,8 +50,8 @@ class HeldStep {
     return nullptr;
   }
 
-  // Of all `slices` sums together, norms added in ascending order of slices; nullopt: some are not
-  // sealed, or not measured.
+  // The report over all `slices` sums, with norms added in ascending order of slices. nullopt: a
+  // sum is not sealed or not measured yet.
   std::optional<StepReport> Whole(size_t slices) const {
     if (sums_.size() < slices) return std::nullopt;
     StepReport whole;
@@ -63,7 +63,7 @@ class HeldStep {
     return whole;
   }
 
-  // It is decided: nothing is held any more.
+  // The step is decided: returns the sums and holds nothing any more.
   Sums Take() {
     reported_ = false;
     unanswered_ = 0;
@@ -74,8 +74,8 @@ class HeldStep {
   // ---- The report ----
   bool reported() const { return reported_; }
   absl::Time next_report() const { return next_report_; }
-  // Reports since the decider was last heard of. Counted, not timed: while the whole process stood
-  // still, nobody was asked.
+  // Reports sent since the decider last answered. They are counted rather than timed, since a
+  // suspended process sends none.
   int64_t unanswered() const { return unanswered_; }
   const std::string& last_error() const { return last_error_; }
   void Reported(absl::Time next) {

@@ -1,4 +1,4 @@
-// The way of a record through the log: ordered, committed, carried out, and taking effect.
+// A record's path through the log: it is ordered, committed, carried out, and takes effect.
 // docs/protocol.md, section 11.
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace starling {
 
-// A partition's own record fits its own state: anything else is a bug, and must not spread.
+// A partition's own record fits its own state. Anything else is a bug that must not spread.
 void Partition::MustRepeat(const Record& record, uint64_t digest, PartitionState& state) {
   const absl::Status fits = state.Repeat(record, digest);
   STARLING_CHECK(fits.ok(), std::string(fits.message()).c_str());
@@ -32,7 +32,7 @@ void Partition::Order(Record record, BufferId payload, Waiters waiters) {
   Advance();
 }
 
-// What can be decided now that this record is ordered.
+// Notes what may be decided now that this record is ordered.
 void Partition::NoteOrdered(const Record& record) {
   if (decider_.has_value() && decider_->step() != ordered_.next_decision())
     decider_->BeginAt(ordered_.next_decision());
@@ -52,7 +52,7 @@ void Partition::Advance() {
     PartitionLog::Entry* entry = log_.HandOut();
     if (entry == nullptr) return;
     if (entry->record.kind != RecordKind::kApply) {
-      entry->done = true;  // the host has no part in it
+      entry->done = true;  // needs nothing from the host
       continue;
     }
     const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
@@ -80,7 +80,8 @@ void Partition::On(const BackupHas& backup) {
   Advance();
 }
 
-// Nothing of it is applied, and nothing behind it takes effect: what waits for that is refused.
+// The sum is not applied, and no record behind it takes effect, so everything that waits for them
+// is refused.
 void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite) {
   if (fault_.empty()) {
     fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));

@@ -1,4 +1,5 @@
-// CLOSE: a replica's clock ticks, or it enters, skips, parks. docs/protocol.md, section 3.
+// CLOSE: a replica's clock ticks, or the replica enters, skips or parks. docs/protocol.md, section
+// 3.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +16,7 @@ void Partition::OnClose(const FrameReceived& frame) {
   recheck_closes_ = true;
   for (Waiter& waiter : queue) {
     if (waiter.request.flags != header.flags || waiter.request.clock != header.clock) continue;
-    waiter = {frame.connection, header};  // sent again, on a new stream
+    waiter = {frame.connection, header};  // sent again on a new stream
     return;
   }
   if (queue.size() >= limits::kWaitingClosesPerReplicaMax) {
@@ -26,7 +27,7 @@ void Partition::OnClose(const FrameReceived& frame) {
   queue.push_back({frame.connection, header});
 }
 
-// While a policy is ordered that has not taken effect, closes of the one before wait for it.
+// While an ordered policy has not taken effect, closes under the previous one wait for it.
 void Partition::TryCloses() {
   if (ordered_.policy().number != applied_.policy().number) return;
   for (auto& [id, queue] : closes_) {
@@ -52,7 +53,8 @@ void Partition::TryCloses() {
 
 bool Partition::CloseIsReady(const ClockTable::Replica& replica, const FrameHeader& request,
                              bool behind_others) const {
-  // Who parks leaves the minimum, so the updates that it closed before must be there.
+  // A parked replica does not count for the minimum, so all updates that it closed must be there
+  // first.
   if (request.flags & frame_flags::kPark) return !behind_others;
   if (request.flags & (frame_flags::kEnter | frame_flags::kSkip)) return true;
   if (request.clock < replica.clock) return true;
@@ -68,8 +70,9 @@ Clock Partition::EnterClock(ReplicaId id) const {
                                               : std::max(own, ordered_.clocks().min());
 }
 
-// What a skip may name: where the replica may stand at another partition. It is ahead there by what
-// it closed in the open epoch, and by closes of the epoch before that are still on their way here.
+// The highest clock that a skip may name: where the replica may be at another partition. It may be
+// ahead there by what it closed in the open epoch, and by closes of the previous epoch that are
+// still on their way here.
 Clock Partition::SkipClockMax(const ClockTable::Replica& replica) const {
   Clock reached = std::max({replica.clock, replica.member.joined, ordered_.clocks().max()});
   if (ordered_.bsp()) reached = std::max(reached, static_cast<Clock>(ordered_.LeastUpdates()));
@@ -107,7 +110,8 @@ void Partition::OrderClose(ReplicaId id, const Waiter& waiter) {
   Order(std::move(record), BufferId(), {waiter});
 }
 
-// It changes nothing that is ordered already; but what is not committed yet must not be acked.
+// The close changes nothing in the ordered state. But a close that is not committed yet must not be
+// acked.
 void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter) {
   PartitionLog::Entry* newest = nullptr;
   for (PartitionLog::Entry& entry : log_.pending()) {

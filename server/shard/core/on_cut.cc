@@ -11,7 +11,7 @@ void Partition::TryCut() {
   const uint32_t epoch = ordered_.cut_epochs();
   if (epoch >= config_.Epochs() || epoch > open_epoch_ || !IsPrimary()) return;
   if (!ordered_.Complete(epoch)) return;
-  // While the last copy is evaluated, its memory is in use: orders will say when it is not.
+  // The memory of the last copy is in use while it is evaluated. Orders say when it is free.
   const std::optional<uint32_t> copy = ordered_.copy();
   if (config_.NeedsCopy(epoch) && copy.has_value() && *copy >= discard_cuts_before_) return;
   Record record;
@@ -25,7 +25,7 @@ void Partition::FinishCut(std::optional<uint32_t> copy_before) {
   if (const std::optional<uint32_t> copy = applied_.copy(); copy != copy_before) {
     if (copy_before.has_value()) Do(DropCopy{*copy_before});
     if (DefenceMasked(Defence::kCutBeforeNext)) {
-      late_copy_ = copy;  // when it is asked for
+      late_copy_ = copy;  // copied when the first pull asks for it
     } else {
       Do(CopyForCut{*copy});
     }

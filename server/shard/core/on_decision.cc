@@ -1,5 +1,6 @@
-// One decision for a whole step of the job: sealed sums are held, their norm, and whether a
-// gradient overflowed, go to partition 0, whose decision comes back. docs/protocol.md, section 9.
+// One decision for a whole step of the job. Sealed sums are held; their norm, and whether a
+// gradient overflowed, are reported to partition 0, which answers with its decision.
+// docs/protocol.md, section 9.
 #include <cmath>
 #include <utility>
 
@@ -16,7 +17,7 @@ constexpr char kNotFp16[] = "a skipped step; the job's precision is not fp16";
 
 }  // namespace
 
-// ---- The partition that waits -----------------------------------------------------------------
+// ---- The waiting partition --------------------------------------------------------------------
 
 void Partition::Hold(Record record, BufferId sum, Waiters waiters) {
   ++counters_.held_sums;
@@ -55,7 +56,7 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
                       step, ", although each worker's own was: it overflowed");
 }
 
-// Whatever is lost on the way there or back is made up for by the next repetition.
+// Reports and answers may get lost, so the report is repeated.
 void Partition::TryReport() {
   if (!fault_.empty() || held_.empty()) return;
   const std::optional<StepReport> whole = held_.Whole(decided_slices_);
@@ -106,7 +107,7 @@ void Partition::On(const DecisionReceived& decision) {
   }
   const bool skipped = (h.flags & frame_flags::kSkipped) != 0;
   if (skipped && !config_.scales_loss) return held_.Refused(kNotFp16);
-  // All of a step were computed with the present scale.
+  // All gradients of a step were computed with the present scale.
   LossScale::State loss_scale;
   if (held_.Find(kLossScaleSlice) != nullptr &&
       !NextLossScale(kLossScaleSlice, skipped, ordered_.loss_scale().log2, held_.step(), h.origin,
@@ -122,7 +123,7 @@ void Partition::On(const DecisionReceived& decision) {
   }
 }
 
-// ---- The partition that decides ---------------------------------------------------------------
+// ---- The deciding partition -------------------------------------------------------------------
 
 void Partition::OnReport(const FrameReceived& frame) {
   const FrameHeader& h = frame.header;
@@ -157,7 +158,7 @@ void Partition::OnReport(const FrameReceived& frame) {
     case StepDecider::Outcome::kDecided:
       ++counters_.duplicate_reports;
       if (!applied_.decided().has_value() || applied_.decided()->step != h.clock) {
-        reporters_.insert_or_assign(h.reporter, waiter);  // it has not taken effect yet
+        reporters_.insert_or_assign(h.reporter, waiter);  // the decision has not taken effect yet
         return;
       }
       return AnswerReport(waiter, Answer::kCounted, *applied_.decided());

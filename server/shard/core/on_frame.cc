@@ -1,4 +1,4 @@
-// What is the same for all requests: form, fences, and waiting for orders that have not come yet.
+// The common part of all requests: form, fences, and waiting for orders that have not arrived yet.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -36,9 +36,8 @@ void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline) {
   }
 }
 
-// A worker that opened another stream sends everything again there. What was still under way on the
-// old one and comes later is dropped: an old PULL must not replace its retry, nor an old PARK undo
-// an ENTER.
+// A worker that opens a new stream sends everything again there. Late frames from the old stream
+// are dropped: an old PULL must not replace its retry, nor an old PARK undo an ENTER.
 bool Partition::IsOvertaken(const FrameReceived& frame) {
   const Origin& origin = frame.header.origin;
   const auto [it, first] =
@@ -121,7 +120,8 @@ Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
     return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch),
                             " steps; came step ", config_.ItemOf(work)));
   }
-  const bool present = h.policy == applied_.policy().number;  // of another one: it is not counted
+  // Under another policy the frame is not counted.
+  const bool present = h.policy == applied_.policy().number;
   if (present && !applied_.bsp() && work.count != config_.micro_batches) {
     return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches,
                             " micro-batches; came ", work.count));
@@ -225,7 +225,7 @@ void Partition::ExpireParked() {
 }
 
 bool Partition::AddWaiter(Waiters& waiters, const Waiter& added, size_t limit) {
-  for (const Waiter& waiter : waiters) {  // the network's duplicate of one request
+  for (const Waiter& waiter : waiters) {  // the network duplicated a request
     if (waiter.connection == added.connection &&
         waiter.request.request_id == added.request.request_id)
       return true;
@@ -240,8 +240,8 @@ void Partition::Forget(Waiters& waiters, ConnectionId connection) {
   waiters.erase(std::remove_if(waiters.begin(), waiters.end(), gone), waiters.end());
 }
 
-// Contributions that are on their way through the log go on; nobody is told. What only waits is
-// dropped: the peer sends it again on its next stream.
+// Contributions that are already in the log go on without an answer. Requests that only wait are
+// dropped: the peer sends them again on its next stream.
 void Partition::On(const ConnectionDown& down) {
   const ConnectionId connection = down.connection;
   for (auto& [payload, in_flight] : in_flight_) Forget(in_flight.waiters, connection);

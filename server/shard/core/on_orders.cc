@@ -1,4 +1,4 @@
-// What the coordinator wants: views, rosters, policies, epochs. docs/protocol.md, section 5.
+// The coordinator's orders: views, rosters, policies, epochs. docs/protocol.md, section 5.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void Partition::On(const OrdersReceived& orders) {
   if (orders.generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   generation_ = std::max(generation_, orders.generation);
   if (orders.view > view_) TakeView(orders);
-  if (primary_ != config_.self) return;  // somebody else decides
+  if (primary_ != config_.self) return;  // another shard is the primary
   if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster);
   TakePolicies(orders);
   TakeEpoch(orders);
@@ -32,8 +32,8 @@ void Partition::TakeView(const OrdersReceived& orders) {
   recheck_parked_ = true;
 }
 
-// Another shard is the primary now. What was not committed never happened, and the peers send it
-// there; what was, takes effect here as there.
+// Another shard is the primary now. Uncommitted records never happened; the peers send that work to
+// the new primary. Committed records take effect both here and there.
 void Partition::StepDown(const std::string& text) {
   RefuseWaiting(Answer::kStaleView, text, /*all=*/true);
   const auto refuse = [&](const Waiters& waiters, BufferId payload) {

@@ -1,13 +1,13 @@
-// fp16: gradients that overflowed are skipped, and the loss is scaled so that few are. Of a job's
-// partitions, that of kLossScaleSlice keeps the scale: its log has one outcome for each step (BSP)
+// fp16: overflowed gradients are skipped, and the loss is scaled so that few overflow. The
+// partition of kLossScaleSlice keeps the job's scale: its log has one outcome for each step (BSP)
 // or item (SSP, async). docs/protocol.md, section 10.
 #include "common/placement/layout.h"
 #include "server/shard/core/partition.h"
 
 namespace starling {
 
-// The scale behind the outcome of a record of `slice` that is ordered next. False: the scale is at
-// its least and the gradient overflowed all the same, so the partition stops instead.
+// Computes the scale after the outcome of the next record of `slice`. False: the gradient
+// overflowed at the lowest scale, so the partition stops instead.
 bool Partition::NextLossScale(SliceId slice, bool skipped, int log2, int64_t step,
                               const Origin& origin, LossScale::State* next) {
   if (!config_.KeepsLossScale() || slice != kLossScaleSlice) return true;
@@ -22,7 +22,8 @@ bool Partition::NextLossScale(SliceId slice, bool skipped, int log2, int64_t ste
   return false;
 }
 
-// What gradients computed from this version of the slice are to be scaled by; 0: it does not say.
+// log2 of the scale for gradients computed from this version of the slice; 0: the slice does not
+// carry it.
 int Partition::LossScaleOf(SliceId slice, uint64_t version) const {
   return config_.KeepsLossScale() && slice == kLossScaleSlice ? applied_.loss_scale_log2(version)
                                                               : 0;

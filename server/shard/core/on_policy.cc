@@ -1,8 +1,9 @@
-// The job's policy changes at a step: docs/protocol.md, section 8. A partition that has applied all
-// before the step says so, and goes on under the policy before: the same work may have to be done
-// again for another partition, and needs these values as they are. When all have said so, the
-// policy is in force, and requests of the one before change nothing any more. The partition follows
-// every policy in turn, also one of which it first hears when it is in force.
+// Changes of the job's policy at a step: docs/protocol.md, section 8. A partition that has applied
+// everything before the step reports this and goes on under the previous policy, since the same
+// work may have to be repeated for another partition, which needs these values unchanged. Once all
+// partitions have reported, the policy is in force, and requests under the previous one change
+// nothing. A partition follows every policy in turn, even one that is already in force when it
+// first hears of it.
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +23,7 @@ void Partition::TakePolicies(const OrdersReceived& orders) {
 void Partition::TakePolicy(const PolicyAt& policy) {
   const PolicyAt& newest = policies_.empty() ? applied_.policy() : policies_.back();
   if (policy.number <= newest.number || !fault_.empty()) return;
-  // The coordinator has seen what was begun here; no member begins anything beyond.
+  // The coordinator has seen what was started here, and no member starts anything beyond.
   const uint64_t least = std::max(newest.step, begun_steps_);
   if ((policy.step < least || policy.step > config_.steps) &&
       !DefenceMasked(Defence::kPolicyHold)) {
@@ -64,7 +65,7 @@ void Partition::FinishPolicy() {
   recheck_parked_ = recheck_policy_ = true;
 }
 
-// Readers and evaluation are of no policy.
+// Reads and evaluation belong to no policy.
 bool Partition::IsTrainingRequest(const FrameHeader& header) {
   return header.type != FrameType::kPull ||
          (header.key.work.purpose != WorkPurpose::kEvaluate && !IsReaderPull(header));
@@ -75,8 +76,9 @@ bool Partition::IsOfEarlierPolicy(const FrameHeader& header) const {
          !DefenceMasked(Defence::kPolicyFence);
 }
 
-// A close: what it names is applied, or it only moves the replica's clock, which stands anew. A
-// pull gets no answer: the worker drops it when it hears of the policy.
+// The work that a close names is applied already, or the close only moves the replica's clock,
+// which the new policy has reset. A pull gets no answer: the worker drops it when it learns of the
+// policy.
 void Partition::AnswerEarlierPolicy(const Waiter& waiter) {
   const FrameHeader& request = waiter.request;
   ++counters_.earlier_policy;

@@ -1,4 +1,4 @@
-// PULL: answered when the consistency gate is open. docs/protocol.md, sections 3 and 4.
+// PULL: answered when the consistency gate opens. docs/protocol.md, sections 3 and 4.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -55,12 +55,12 @@ Partition::PullState Partition::TryPull(const WaitingPull& pull) {
   return PullState::kAnswered;
 }
 
-// BSP: of those that are sealed and applied; elsewhere there is but one.
+// BSP: the newest version that is sealed and applied. Other policies have only one.
 uint64_t Partition::NewestVersion(SliceId slice) const {
   return applied_.bsp() ? applied_.slice(slice).updates : 0;
 }
 
-// After n applied seals versions n and n-1 are there, until the next apply begins to overwrite n-1.
+// After n applied seals, versions n and n-1 exist until the next apply starts to overwrite n-1.
 bool Partition::IsGone(const SliceWork& slice, uint64_t version) const {
   return version + 1 < Sealed(slice) || version < applied_.policy().step;
 }
@@ -90,8 +90,7 @@ Partition::PullState Partition::TryBspPull(const WaitingPull& pull) {
   return PullState::kAnswered;
 }
 
-// Slices are at most one step apart, so the least number of sealed steps is a version that all
-// have.
+// Slices are at most one step apart, so all of them have the version of the least sealed one.
 Partition::PullState Partition::ReadVersion(const WaitingPull& pull) {
   const SliceWork& slice = *FindSlice(pull.request.key.slice);
   const SliceState& state = applied_.slice(slice.info.id);
@@ -120,7 +119,7 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull) {
       (pull.request.flags & frame_flags::kReader) == 0)
     return PullState::kWait;
   if (stopped || (epoch + 1 == config_.Epochs() &&
-                  epoch < applied_.cut_epochs())) {  // nothing changes the values any more
+                  epoch < applied_.cut_epochs())) {  // the values do not change any more
     SendSlice(pull, ValueSource::kCurrent, NewestVersion(pull.request.key.slice), log_.applied());
     return PullState::kAnswered;
   }
@@ -141,7 +140,7 @@ Partition::PullState Partition::TryEvaluationPull(const WaitingPull& pull) {
   return PullState::kAnswered;
 }
 
-// The pull is over: answered, or nobody waits for it any more.
+// The pull is over: it was answered, or its sender no longer waits.
 void Partition::EndHold(const WaitingPull& pull) {
   if (IsTrainingRequest(pull.request)) pulls_held_for_ += now_ - pull.since;
 }
@@ -174,7 +173,8 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
   send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
   const bool training = IsTrainingRequest(pull.request);
-  // How far the puller is ahead of the slowest: that is what the gate bounds. A BSP value is exact.
+  // How far the sender is ahead of the slowest replica, which is what the gate bounds. A BSP value
+  // is exact.
   const uint64_t lag = training && !applied_.bsp()
                            ? applied_.clocks().Lead(pull.request.origin.replica, pull.request.clock)
                            : 0;

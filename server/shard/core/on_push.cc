@@ -1,4 +1,4 @@
-// PUSH up to the point where its bytes are looked at: docs/protocol.md, section 2, steps 4 and 5.
+// PUSH, before its bytes are verified: docs/protocol.md, section 2, steps 4 and 5.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +26,8 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline) {
                                 " are open already, and step ", config_.ItemOf(header.key.work),
                                 " is none of them: try again when steps before it are done")});
   }
-  // No worker can compute the step behind one that is not ordered, or waits for its decision.
+  // No worker can compute the step after one that is not ordered yet, or that waits for its
+  // decision.
   const uint64_t steps = ordered_.slice(slice.info.id).updates;
   if (ordered_.bsp() && config_.JobStep(header.key.work) > static_cast<int64_t>(steps)) {
     Refuse({frame.connection, header}, Answer::kStaleClock,
@@ -53,8 +54,8 @@ bool Partition::Covers(const SliceWork& slice, const FrameHeader& header) const 
   return applied_.Covers(slice.info.id, work.epoch, config_.ItemOf(work));
 }
 
-// Members that keep to their leases do not get here. What is open already, and the item that holds
-// up all others, may always come, so the rest gets on.
+// Members that keep to their leases never exceed the limit. Open items, and the lowest item, are
+// always accepted, so the other items can make progress.
 bool Partition::OpensTooMuch(uint32_t epoch, uint64_t item) const {
   if (ordered_.OpenItems(epoch) < config_.open_items_max) return false;
   const Coverage* all = ordered_.CoverageOf(epoch);
@@ -67,14 +68,14 @@ bool Partition::EpochMustWait(uint32_t epoch) const {
   return epoch > open_epoch_ || epoch > applied_.cut_epochs();
 }
 
-// Nothing of the step at which the next policy begins, or beyond, is taken under the one before:
-// who pushes it has not held, and hears so when the policy is in force.
+// Work of the step at which the next policy begins, or later, is not accepted under the previous
+// policy. A worker that pushes it did not hold, and gets its refusal when the policy is in force.
 bool Partition::PolicyMustEnd(const WorkRange& work) const {
   return !policies_.empty() && !DefenceMasked(Defence::kPolicyHold) &&
          static_cast<uint64_t>(config_.JobStep(work)) >= policies_.front().step;
 }
 
-// Many retries may meet one contribution; a BSP step has up to 2M different ranges besides.
+// Several retries may join one contribution, and a BSP step has up to 2M different ranges.
 size_t Partition::WaitersMax() const {
   return limits::kJoinedRetriesMax + 2 * config_.micro_batches;
 }
@@ -88,7 +89,8 @@ void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame) {
   Do(Release{frame.payload});
 }
 
-// The seal that is held, or ordered and without effect yet; nullptr: none, or it may never be.
+// The waiters of a seal that is held, or ordered but without effect yet; null: there is none, or it
+// may never take effect.
 Partition::Waiters* Partition::FindSeal(const SliceWork& slice, const WorkRange& work) {
   HeldStep::Sum* held = held_.Find(slice.info.id);
   if (held != nullptr && held->record.work == config_.ItemRange(work)) return &held->waiters;

@@ -1,5 +1,5 @@
-// What becomes of a contribution whose bytes were looked at: a record (SSP, async), or a part of
-// its step's tree (BSP). docs/protocol.md, section 2.
+// A verified contribution becomes a record (SSP, async) or a part of its step's tree (BSP).
+// docs/protocol.md, section 2.
 #include <algorithm>
 #include <utility>
 
@@ -66,7 +66,7 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
   return scalars;
 }
 
-// It stays in flight until it is applied, so that retries can join.
+// The contribution stays in flight until it is applied, so that retries can join it.
 void Partition::OrderContribution(BufferId payload) {
   const FrameHeader& header = in_flight_.at(payload).header;
   const SliceWork& slice = *FindSlice(header.key.slice);
@@ -92,7 +92,7 @@ void Partition::AddToTree(BufferId payload) {
   InFlight part = TakeInFlight(payload);
   SliceWork& slice = *FindSlice(part.header.key.slice);
   const WorkRange& work = part.header.key.work;
-  // While it was verified its step may have been sealed by ranges that contain it.
+  // While it was verified, ranges that contain it may have sealed its step.
   if (config_.JobStep(work) < static_cast<int64_t>(Sealed(slice)) &&
       !DefenceMasked(Defence::kDedup)) {
     Waiters* seal = FindSeal(slice, work);

@@ -1,4 +1,4 @@
-// The coordinator's orders in the words of the partition core.
+// Converts the coordinator's orders for the partition core.
 #ifndef STARLING_SERVER_SHARD_CORE_ORDERS_H_
 #define STARLING_SERVER_SHARD_CORE_ORDERS_H_
 
@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// kInvalidArgument, kUnimplemented: they cannot be followed; says why.
+// kInvalidArgument, kUnimplemented: the orders cannot be followed; the message says why.
 absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                  const PartitionOrders& partition,
                                                  uint64_t generation);

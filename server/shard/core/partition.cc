@@ -28,8 +28,8 @@ void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActio
   actions_ = nullptr;
 }
 
-// Each pass handles what the pass before made possible; every pass that goes on has ordered a
-// record or answered somebody, so it ends.
+// Each pass handles what the previous pass made possible. Every pass that causes another one has
+// ordered a record or answered a request, so the loop ends.
 void Partition::Settle() {
   ExpireParked();
   while (recheck_cut_ || recheck_policy_ || recheck_parked_ || recheck_closes_ || recheck_pulls_) {

@@ -7,7 +7,7 @@
 //   partition.Step(FrameReceived{connection, header, payload}, now, actions);
 //   for (PartitionAction& action : actions) ...  // in order; then actions.clear()
 //
-// Until the first orders every frame is answered with kNotHosted.
+// Before the first orders, every frame is answered with kNotHosted.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_H_
 
@@ -39,17 +39,16 @@ namespace starling {
 class PartitionStatus;  // proto/coordinator.proto
 
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
-// A frame of a later roster, view, policy or epoch waits this long for the orders that explain it.
+// A frame with a later roster, view, policy or epoch waits this long for the matching orders.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
-// How often the partition that decides is asked, and how long it may be silent.
+// How often the deciding partition is asked, and how long it may stay silent.
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
 inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
 
 using PartitionActions = std::vector<PartitionAction>;
 
-// How often each path was taken; for `describe`, and for the simulator, which fails where one is
-// zero.
+// How often each path was taken. The simulator fails if one stays zero.
 struct PartitionCounters {
   uint64_t already_counted = 0;
   uint64_t joined = 0;
@@ -62,9 +61,9 @@ struct PartitionCounters {
   uint64_t duplicate_sums = 0;
   uint64_t sealed = 0;
   uint64_t cuts = 0;
-  uint64_t drains = 0;          // for a policy to come
+  uint64_t drains = 0;          // for a coming policy
   uint64_t policies = 0;        // switches
-  uint64_t earlier_policy = 0;  // requests of a policy that had ended
+  uint64_t earlier_policy = 0;  // requests under a policy that has ended
   uint64_t held_sums = 0;
   uint64_t decisions = 0;
   uint64_t repeated_reports = 0;
@@ -79,13 +78,15 @@ class Partition {
   Partition(const Partition&) = delete;
   Partition& operator=(const Partition&) = delete;
 
-  // Appends to `actions` what is to be done, in this order. `now` never goes backwards.
+  // Appends actions, to be carried out in order. `now` never goes back.
   void Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions);
 
-  // Workers wait for values: the status says for how long, so it changes with time alone.
+  // Whether workers wait for values. The status says for how long, so it then changes with time
+  // alone.
   bool HoldsTrainingPulls() const;
 
-  // `observer` is called within Step for each record that takes effect, once applied() has it.
+  // `observer` is called within Step for each record that takes effect, after applied() includes
+  // it.
   void ObserveEffects(std::function<void(const Record&)> observer) {
     effect_observer_ = std::move(observer);
   }
@@ -96,28 +97,28 @@ class Partition {
   const PartitionConfig& config() const { return config_; }
   const PartitionCounters& counters() const { return counters_; }
   const PartitionLog& log() const { return log_; }
-  // As of the last record that took effect: what peers are answered from.
+  // The state as of the last record that took effect. Peers are answered from it.
   const PartitionState& applied() const { return applied_; }
-  // As of the last record that is ordered: what is decided from.
+  // The state as of the last ordered record. Decisions are made from it.
   const PartitionState& ordered() const { return ordered_; }
-  // Payload of the frames that wait for orders.
+  // Payload bytes of the frames that wait for orders.
   uint64_t parked_bytes() const;
 
  private:
   using Waiter = PartitionLog::Waiter;
   using Waiters = PartitionLog::Waiters;
 
-  // What of a slice is no record yet.
+  // Work on a slice that is not in a record yet.
   struct SliceWork {
     SliceWork(const PartitionConfig::SliceInfo& info, uint32_t leaves) : info(info), tree(leaves) {}
 
     PartitionConfig::SliceInfo info;
-    SubtreeSum tree;                   // BSP: of step Sealed()
-    Waiters unsealed;                  // BSP: of contributions in the tree
-    std::optional<Origin> overflowed;  // BSP: by whom a contribution in the tree is zero
+    SubtreeSum tree;                   // BSP: sums of step Sealed()
+    Waiters unsealed;                  // BSP: senders of the contributions in the tree
+    std::optional<Origin> overflowed;  // BSP: sender of a contribution in the tree that overflowed
   };
 
-  // A contribution that is verified, or ordered and not applied yet (SSP and async).
+  // A contribution that is being verified or, in SSP and async, ordered but not applied yet.
   struct InFlight {
     FrameHeader header;
     Waiters waiters;
@@ -142,9 +143,10 @@ class Partition {
 
   enum class PullState { kWait, kAnswered };
   struct WaitingPull : Waiter {
-    absl::Time since;  // it came
+    absl::Time since;  // its arrival
   };
-  // Training pulls: by replica, so that a newer one supersedes. Others: by connection.
+  // Training pulls are keyed by replica, so that a newer one supersedes an older one; others by
+  // connection.
   struct PullKey {
     SliceId slice;
     WorkPurpose purpose;
@@ -251,7 +253,7 @@ class Partition {
   void StepDown(const std::string& text);
   void TakeRoster(const RosterList& roster);
   void TakeEpoch(const OrdersReceived& orders);
-  // Refuses waiting closes and pulls of those that are not members (`all`: of everybody).
+  // Refuses waiting closes and pulls of non-members, or of everyone (`all`).
   void RefuseWaiting(Answer answer, const std::string& text, bool all);
 
   // on_policy.cc
@@ -282,7 +284,7 @@ class Partition {
   }
   SliceWork* FindSlice(SliceId id);
   const SliceWork* FindSlice(SliceId id) const;
-  uint64_t Sealed(const SliceWork& slice) const;  // BSP: steps, those that are held included
+  uint64_t Sealed(const SliceWork& slice) const;  // BSP: sealed steps, including held ones
   FrameHeader AnswerTo(const FrameHeader& request, FrameType type, Answer answer) const;
   void Ack(const Waiter& waiter, Answer answer, Lsn position, Clock clock);
   void Refuse(const Waiter& waiter, Answer answer, const std::string& text, Clock clock = 0);
@@ -292,29 +294,29 @@ class Partition {
   uint32_t decided_slices_ = 0;
   std::function<void(const Record&)> effect_observer_;  // empty: none
 
-  // What the coordinator ordered.
+  // Ordered by the coordinator.
   Generation generation_;
   ViewNumber view_;
   ShardId primary_;
   ShardId backup_;
-  std::deque<PolicyAt> policies_;  // not followed yet, ascending
-  PolicyNumber in_force_;          // those up to here may be
-  PolicyNumber drained_for_;       // all before its step is applied
+  std::deque<PolicyAt> policies_;  // not in force here yet, ascending
+  PolicyNumber in_force_;          // policies up to this one may be in force
+  PolicyNumber drained_for_;       // everything before this policy's step is applied
   uint32_t open_epoch_ = 0;
   uint32_t discard_cuts_before_ = 0;
 
   PartitionLog log_;
   PartitionState applied_;
   PartitionState ordered_;
-  std::string encoded_;  // the record that is being ordered; its memory is used again
-  // The newest of each member.
+  std::string encoded_;  // the record that is being ordered; kept to reuse its memory
+  // The newest stream of each member.
   absl::btree_map<ReplicaId, std::pair<Incarnation, ConnectionId>> streams_;
   absl::btree_map<SliceId, SliceWork> slices_;
   absl::btree_map<BufferId, InFlight> in_flight_;
   absl::btree_map<InFlightKey, BufferId> in_flight_by_key_;
   absl::btree_map<InFlightKey, ReplicaId> counted_from_;  // kept only while kBatchKey is masked
 
-  // Who waits.
+  // Waiting requests.
   std::deque<Parked> parked_;
   absl::btree_map<ConnectionId, ParkedUse> parked_use_;
   absl::btree_map<ReplicaId, std::deque<Waiter>> closes_;
@@ -323,31 +325,31 @@ class Partition {
   // Decisions about the whole job.
   ViewNumber decider_view_;
   HeldStep held_;
-  std::optional<StepDecider> decider_;              // of the partition that decides
-  absl::btree_map<PartitionId, Waiter> reporters_;  // who waits for the decision under way
+  std::optional<StepDecider> decider_;              // set in the deciding partition
+  absl::btree_map<PartitionId, Waiter> reporters_;  // reports that wait for the pending decision
 
-  // The job's steps from here on are not done: nothing changes any more.
+  // From this step of the job on, nothing is done, so nothing changes any more.
   std::optional<uint64_t> training_end_;
 
-  uint64_t begun_steps_ = 0;  // no contribution of a later step of the job came
+  uint64_t begun_steps_ = 0;  // no contribution to this step of the job or a later one has come
 
-  // What the event changed, and Settle has to look at again.
+  // What Settle must check again because of the event.
   bool recheck_cut_ = false;
   bool recheck_policy_ = false;
   bool recheck_parked_ = false;
   bool recheck_closes_ = false;
   bool recheck_pulls_ = false;
-  bool lsn_blocked_ = false;  // a pull waits for a position that is not applied yet
+  bool lsn_blocked_ = false;  // a pull waits for a position that has not taken effect
   bool unparking_ = false;
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
-  bool log_stopped_ = false;  // by that fault: some record will never take effect
-  // Of the event under way.
+  bool log_stopped_ = false;  // because of the fault: a record will never take effect
+  // Of the current Step.
   absl::Time now_;
   PartitionActions* actions_ = nullptr;
 
-  // Training pulls that are over were held back for so long, summed.
+  // Total time for which finished training pulls were held back.
   absl::Duration pulls_held_for_;
   uint64_t values_sent_ = 0;  // answers to training pulls
   uint64_t lag_max_ = 0;

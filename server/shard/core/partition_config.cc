@@ -20,7 +20,7 @@ absl::Status BadJob(const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("job description: ", what));
 }
 
-// Finds the parameter's element behind an element of a slice.
+// Names the parameter's element at an element of a slice.
 class ElementNames {
  public:
   ElementNames(const Graph& graph, const Layout& layout, PartitionId partition) {
@@ -47,7 +47,7 @@ class ElementNames {
   absl::btree_map<SliceId, std::vector<std::pair<Segment, std::string>>> segments_;
 };
 
-// Norms are of what is trained; a step that overflowed leaves statistics as they are, too.
+// Norms cover trainable slices only. A skipped step leaves statistics unchanged, too.
 void FillDecisions(const JobSpec& spec, const Layout& layout, PartitionConfig* config) {
   const bool clips = spec.clip().scope() == Clip::GLOBAL;
   config->scales_loss = spec.precision() == PRECISION_FP16;
@@ -87,7 +87,7 @@ absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
 }  // namespace
 
 uint64_t PartitionConfig::StepsIn(uint32_t epoch) const {
-  if (epoch >= Epochs()) return 0;  // before it is multiplied: an epoch may come from a frame
+  if (epoch >= Epochs()) return 0;  // first: an epoch from a frame may overflow the product
   const uint64_t before = epoch * FullSteps();
   return before >= steps ? 0 : std::min(FullSteps(), steps - before);
 }
@@ -143,7 +143,7 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
       const LearningRate rate,
       LearningRate::Make(job.spec().optimizer().learning_rate(), config.steps));
   config.rate = [rate](int64_t step) { return rate.At(step); };
-  JobSpec lengths;  // what decides about epochs, without the model
+  JobSpec lengths;  // the fields that determine epochs, without the model
   *lengths.mutable_batch() = job.spec().batch();
   *lengths.mutable_stop() = job.spec().stop();
   *lengths.mutable_evaluate() = job.spec().evaluate();

@@ -1,4 +1,4 @@
-// What a partition of a job needs to know; constant for the life of its run.
+// A partition's configuration; constant during the job's run.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_CONFIG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_CONFIG_H_
 
@@ -18,24 +18,24 @@ class JobDescription;  // proto/coordinator.proto
 class Policy;          // proto/job.proto
 struct Layout;         // common/placement/layout.h
 
-// Of a job, the one that decides about whole steps.
+// The partition of each job that decides about whole steps.
 inline constexpr PartitionId kDecidingPartition(0);
 
 struct PartitionConfig {
   struct SliceInfo {
     SliceId id;
     uint32_t elements = 0;
-    bool updated = true;    // false: frozen; never pushed, always as it was made
+    bool updated = true;    // false: frozen, so never pushed or changed
     double rate_scale = 1;  // multiplies the schedule's rate
     double decay = 0;       // weight decay
-    bool clipped = false;   // counts for the norm of the whole gradient, and is scaled with it
-    // BSP: applied once the job has decided about the step; all clipped ones are.
+    bool clipped = false;   // part of the whole gradient's norm, and scaled by it
+    // BSP: applied only after the job has decided about the step. True for all clipped slices.
     bool decided = false;
   };
 
   RunId run;
   PartitionId partition;
-  ShardId self;                   // who hosts it
+  ShardId self;                   // the shard that hosts it
   std::vector<SliceInfo> slices;  // ascending
 
   uint64_t samples = 0;                                   // n
@@ -47,7 +47,7 @@ struct PartitionConfig {
   double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
   // Fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10).
   bool scales_loss = false;
-  std::vector<PartitionId> reporters;  // partitions with slices that are decided about; ascending
+  std::vector<PartitionId> reporters;  // partitions with `decided` slices, ascending
 
   std::function<float(int64_t step)> rate;           // the schedule; pure
   std::function<bool(uint32_t epoch)> evaluates_at;  // pure
@@ -57,7 +57,8 @@ struct PartitionConfig {
   uint64_t FullSteps() const { return (samples + batch - 1) / batch; }  // S
   uint32_t Epochs() const { return static_cast<uint32_t>((steps + FullSteps() - 1) / FullSteps()); }
   uint64_t StepsIn(uint32_t epoch) const;  // 0 beyond the last epoch
-  // `work` lies in one step: which of its epoch, all of it, and which of the job.
+  // `work` lies in one step: that step's item in its epoch, the item's whole range, and its number
+  // in the job.
   uint64_t ItemOf(const WorkRange& work) const { return work.first / micro_batches; }
   WorkRange ItemRange(const WorkRange& work) const {
     return {work.purpose, work.epoch, ItemOf(work) * micro_batches, micro_batches};
@@ -65,9 +66,10 @@ struct PartitionConfig {
   int64_t JobStep(const WorkRange& work) const {
     return static_cast<int64_t>(work.epoch * FullSteps() + ItemOf(work));
   }
-  // Whether the values are copied at the epoch's cut. After the last one they are the copy.
+  // Whether the values are copied at the epoch's cut. After the last cut the values do not change,
+  // so they need no copy.
   bool NeedsCopy(uint32_t epoch) const { return evaluates_at(epoch) && epoch + 1 < Epochs(); }
-  bool KeepsLossScale() const;  // of the job
+  bool KeepsLossScale() const;  // whether this partition keeps the job's loss scale
   bool Decides() const { return partition == kDecidingPartition && !reporters.empty(); }
   // Samples of the micro-batches of `work`.
   uint64_t SamplesIn(const WorkRange& work) const;
@@ -76,8 +78,8 @@ struct PartitionConfig {
 // kInvalidArgument: a kind that does not exist.
 absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy);
 
-// Of partition `partition` of the job as described, laid out as `layout`, hosted by `self`.
-// kInvalidArgument: the description is not one that the coordinator hands out; names the field.
+// The configuration of `partition` of the job with this layout, hosted by `self`. kInvalidArgument:
+// a coordinator would not send this description; the message names the field.
 absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,
                                                     PartitionId partition, ShardId self);
 

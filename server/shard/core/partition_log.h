@@ -1,6 +1,6 @@
-// The records of a partition that have not taken effect, each with its waiters. A record is
-// ordered, then committed (the backup has it, or there is none), then carried out, and takes effect
-// when all before it have.
+// A partition's records that have not taken effect, each with its waiters. A record is ordered,
+// then committed (the backup has it, or there is none), then carried out. It takes effect once all
+// records before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 
@@ -27,36 +27,38 @@ class PartitionLog {
 
   struct Entry {
     Record record;
-    uint64_t digest = 0;  // of the log with it
+    uint64_t digest = 0;  // of the log up to and including it
     BufferId payload;     // kApply only
     Waiters waiters;
     bool done = false;  // carried out
   };
 
-  // The record has the next position. What is returned is valid until the next call.
+  // The record must have the next position. The result is valid until the next call.
   const Entry& Append(Entry entry);
 
   void CommitUpTo(Lsn lsn);
 
-  // The oldest entry that is committed and was not handed out yet; nullptr: none. Updates are
-  // handed out ahead of each other's end; anything else waits until all before it took effect, and
-  // updates behind it wait for it. Stays valid until it takes effect.
+  // The oldest committed entry that was not handed out yet; null: none. Several updates may be
+  // handed out before the first one is done. Any other record waits until all records before it
+  // have taken effect, and updates behind it wait for it. The pointer is valid until the entry
+  // takes effect.
   Entry* HandOut();
 
-  // The entry of a record that has not taken effect; nullptr: no such.
+  // The entry of a record that has not taken effect; null: no such record.
   Entry* Find(Lsn lsn);
 
-  // It is carried out. Returns false if `lsn` was never handed out, or is done already.
+  // Marks the record as carried out. False: `lsn` was not handed out, or is already done.
   bool MarkDone(Lsn lsn);
 
-  // The oldest entry, which takes effect now; nullopt: it is not done, or there is none.
+  // Removes the oldest entry, which takes effect now; nullopt: it is not done, or there is none.
   std::optional<Entry> TakeDone();
 
-  // Forgets what is ordered and neither committed nor handed out: it never happened.
+  // Removes records that are ordered but neither committed nor handed out, as if they had never
+  // happened.
   std::deque<Entry> DropUncommitted();
 
   Lsn ordered() const { return ordered_; }
-  Lsn applied() const { return applied_; }  // all records up to here took effect
+  Lsn applied() const { return applied_; }  // all records up to here have taken effect
   std::deque<Entry>& pending() { return pending_; }
 
  private:

@@ -68,7 +68,7 @@ void PartitionState::Apply(const Record& record) {
 }
 
 void PartitionState::MarkCovered(const IndexedSlice& slice, uint32_t epoch, uint64_t item) {
-  if (CoversItem(slice, epoch, item)) return;  // counted twice: a defence is masked
+  if (CoversItem(slice, epoch, item)) return;  // counted twice, because a defence is masked
   const auto partly = partly_covered_.try_emplace({epoch, item}).first;
   partly->second.resize(SliceWords());
   partly->second[slice.index / 64] |= uint64_t{1} << (slice.index % 64);
@@ -95,7 +95,7 @@ void PartitionState::SwitchPolicy(const Record& record) {
   was_bsp_ = bsp();
   policy_ = record.policy;
   lags_.clear();
-  // A clock beyond every member's; each enters again, under the new policy.
+  // This clock is beyond every member's. Each member enters again under the new policy.
   clocks_.ParkAll(static_cast<Clock>(policy_.step));
   if (bsp()) next_decision_ = static_cast<Clock>(policy_.step);
 }
@@ -145,7 +145,7 @@ uint64_t PartitionState::LeastUpdates() const {
   return least;
 }
 
-// The updates behind `base` are a suffix of those remembered.
+// Updates after `base` are a suffix of the remembered ones.
 uint64_t PartitionState::LagOf(SliceId id, Lsn base) const {
   const std::vector<Lsn>& recent = slice(id).recent;
   const auto first_after = std::upper_bound(recent.begin(), recent.end(), base);

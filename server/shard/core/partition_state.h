@@ -1,6 +1,6 @@
-// Everything that the records of a partition's log change, and nothing else: docs/protocol.md,
-// section 11. One place changes it, Repeat, both where the records are decided and where they are
-// only repeated, so the same records make the same state, and Write gives the same bytes.
+// The state that the records of a partition's log determine: docs/protocol.md, section 11. Only
+// Repeat changes it, both where records are decided and where they are repeated, so the same
+// records give the same state, and Write gives the same bytes.
 //
 //   PartitionState state(&config);
 //   absl::Status fits = state.Repeat(record, LogDigest(state.digest(), bytes));  // the next one
@@ -34,49 +34,50 @@ inline constexpr size_t kLagsRemembered = 64;
 
 struct StepDecision {
   Clock step = 0;   // of the job
-  float scale = 1;  // in [0, 1]; of every gradient of the step
-  // The step changes nothing, since a gradient of this one overflowed.
+  float scale = 1;  // in [0, 1]; multiplies every gradient of the step
+  // Set: the step changes nothing because a gradient of this worker overflowed.
   std::optional<Origin> skipped = std::nullopt;
 };
 
-// What is known of a slice that is updated; of a frozen one all is 0.
+// The state of an updated slice; all 0 for a frozen one.
 struct SliceState {
   uint64_t updates = 0;            // BSP: the newest version
-  uint64_t updates_in_epoch = 0;   // the open one
+  uint64_t updates_in_epoch = 0;   // in the open epoch
   uint64_t skipped = 0;            // of `updates`
-  std::array<Lsn, 2> version_lsn;  // BSP: of the update that made version v, at v % 2
-  std::vector<Lsn> recent;         // SSP, async: of the last updates, to tell a contribution's lag
+  std::array<Lsn, 2> version_lsn;  // BSP: position of the update that made version v, at v % 2
+  std::vector<Lsn> recent;  // SSP, async: positions of the last updates, for a contribution's lag
   friend bool operator==(const SliceState&, const SliceState&) = default;
 };
 
 // A plain value: copies do not affect each other. Not thread-safe.
 class PartitionState {
  public:
-  // Of a partition whose log is empty. `config` outlives the state and its copies.
+  // The state of a partition with an empty log. `config` outlives the state and its copies.
   explicit PartitionState(const PartitionConfig* config);
 
-  // Changes the state as the record says, or refuses it and changes nothing:
-  // kFailedPrecondition: it is not the next one, or of an older view; kInvalidArgument: it does not
-  // fit the partition or its state. Says what was expected, what came, and what to do. `digest` is
-  // that of the log with it: LogDigest(digest(), its bytes).
+  // Applies the record, or refuses it and changes nothing. kFailedPrecondition: it is not the next
+  // record, or its view is older. kInvalidArgument: it does not fit the partition or its state. The
+  // message says what was expected, what came, and what to do. `digest` is the log's digest
+  // including the record: LogDigest(digest(), its bytes).
   absl::Status Repeat(const Record& record, uint64_t digest);
 
-  // All of the state; equal states give equal bytes.
+  // The complete state. Equal states give equal bytes.
   std::string Write() const;
-  // What Write gave for a partition of the same configuration. kInvalidArgument changes nothing,
-  // and says what was expected, what came, and what to do. Allocates in proportion to `bytes`.
+  // Reads what Write returned for a partition of the same configuration. kInvalidArgument changes
+  // nothing; the message says what was expected, what came, and what to do. Allocates in proportion
+  // to `bytes`.
   absl::Status Read(absl::string_view bytes);
 
   // ---- Position ----
   Lsn lsn() const { return lsn_; }             // of the last record
-  uint64_t digest() const { return digest_; }  // of all records, as encoded
+  uint64_t digest() const { return digest_; }  // of all encoded records
   ViewNumber view() const { return view_; }    // of the last record
 
   // ---- Policy ----
   const PolicyAt& policy() const { return policy_; }  // in force
   bool bsp() const { return policy_.policy.kind == PolicyKind::kBsp; }
-  bool was_bsp() const { return was_bsp_; }  // under the policy before
-  uint64_t recent_lag() const;               // the most of the last updates under this policy
+  bool was_bsp() const { return was_bsp_; }  // under the previous policy
+  uint64_t recent_lag() const;               // the maximum over the last updates under this policy
 
   // ---- Members ----
   RosterNumber roster() const { return roster_; }
@@ -85,18 +86,19 @@ class PartitionState {
   // ---- Slices ----
   const SliceState& slice(SliceId id) const { return slices_.at(id).state; }
   bool updates_any() const { return updated_slices_ > 0; }
-  uint64_t LeastUpdates() const;  // of the updated slices; BSP: a version that all have
-  // Updates of the slice behind position `base`; of those remembered.
+  uint64_t LeastUpdates() const;  // over the updated slices; BSP: a version that all of them have
+  // How many remembered updates of the slice come after position `base`.
   uint64_t LagOf(SliceId id, Lsn base) const;
 
   // ---- Coverage ----
   bool Covers(SliceId id, uint32_t epoch, uint64_t item) const;
   bool AllCover(uint32_t epoch, uint64_t item) const;
-  bool Complete(uint32_t epoch) const;  // all slices cover all items of it
-  uint64_t CoveredSteps() const;  // all steps of the job below are covered on every updated slice
-  // What all updated slices cover of the epoch; nullptr: nothing of it is kept (any more).
+  bool Complete(uint32_t epoch) const;  // all slices cover all its items
+  uint64_t CoveredSteps() const;  // every updated slice covers all steps of the job below this one
+  // What every updated slice covers of the epoch; null: not kept, or not any more.
   const Coverage* CoverageOf(uint32_t epoch) const;
-  // Ranges above the floor, and items that some slices cover; and whether this one is among them.
+  // The number of ranges above the floor plus items that only some slices cover, and whether `item`
+  // is such an item.
   size_t OpenItems(uint32_t epoch) const;
   bool IsOpen(uint32_t epoch, uint64_t item) const;
 
@@ -104,17 +106,18 @@ class PartitionState {
   uint32_t cut_epochs() const { return cut_epochs_; }     // epochs [0, cut_epochs) are cut
   std::optional<uint32_t> copy() const { return copy_; }  // the epoch of the newest copy
   Lsn copy_lsn() const { return copy_lsn_; }
-  // Of the last epoch that was cut: the least and the most updates of a slice.
+  // The minimum and maximum number of updates per slice in the last epoch that was cut.
   uint64_t applied_min() const { return applied_min_; }
   uint64_t applied_max() const { return applied_max_; }
 
-  // ---- The job's, in the partitions that keep them ----
+  // ---- State of the whole job, in the partitions that keep it ----
   const LossScale::State& loss_scale() const { return loss_scale_; }
-  // BSP: for gradients computed from `version` of kLossScaleSlice, one of its two newest.
+  // BSP: the scale for gradients computed from `version` of kLossScaleSlice, one of its two newest
+  // versions.
   int loss_scale_log2(uint64_t version) const { return loss_scale_log2_[version % 2]; }
   uint64_t skipped_steps() const;
-  const std::optional<StepDecision>& decided() const { return decided_; }  // the last one
-  Clock next_decision() const { return next_decision_; }                   // its step
+  const std::optional<StepDecision>& decided() const { return decided_; }  // the last decision
+  Clock next_decision() const { return next_decision_; }  // the step of the next decision
 
  private:
   struct IndexedSlice {
@@ -122,10 +125,11 @@ class PartitionState {
         : info(info), index(index) {}
 
     const PartitionConfig::SliceInfo* info;
-    uint32_t index;  // among the updated ones
+    uint32_t index;  // among the updated slices
     SliceState state;
   };
-  // Those that cover an item, if not all do: bit i % 64 of word i / 64 for the slice of index i.
+  // The slices that cover an item, if not all do: bit i % 64 of word i / 64 for the slice with
+  // index i.
   using SliceBits = absl::InlinedVector<uint64_t, 1>;
 
   // partition_state.cc
@@ -147,7 +151,7 @@ class PartitionState {
   absl::Status CheckPolicy(const Record& record) const;
   absl::Status CheckCut(const Record& record) const;
 
-  // partition_state_bytes.cc; State: this class, const to be written
+  // partition_state_bytes.cc; State: this class; const when written
   template <typename IO, typename State>
   static void Fields(IO& io, State& s);
   absl::Status CheckParts() const;
@@ -170,8 +174,9 @@ class PartitionState {
   ClockTable clocks_;
 
   absl::btree_map<SliceId, IndexedSlice> slices_;
-  // By epoch; of the open one: items covered on every updated slice, and those on some. What is
-  // open is bounded (config.open_items_max), so memory does not go with the items of an epoch.
+  // By epoch, the open one included: items that every updated slice covers, and items that only
+  // some cover. The number of open items is bounded (config.open_items_max), so memory does not
+  // grow with the items of an epoch.
   absl::btree_map<uint32_t, Coverage> all_covered_;
   absl::btree_map<std::pair<uint32_t, uint64_t>, SliceBits> partly_covered_;
 

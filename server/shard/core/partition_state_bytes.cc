@@ -1,4 +1,4 @@
-// A partition's state as bytes. Little-endian, fields one behind the other:
+// A partition's state as bytes: little-endian fields without padding:
 //   magic u32, version u16, 0 u16, run (job u64, era u32), partition u32, slices u32,
 //   the parts in the order of PartitionState::Fields, XXH3-64 of all before as u64
 #include <algorithm>
@@ -57,7 +57,7 @@ void Fields(IO& io, T& replica) {
 
 void Fields(ByteWriter& out, const Coverage& covered) { out(covered.floor(), covered.ranges()); }
 
-// Of as many items as it was made with.
+// Keeps its number of items.
 void Fields(ByteReader& in, Coverage& covered) {
   Coverage::Ranges ranges;
   covered.MarkRange(0, in.Get<uint64_t>());
@@ -110,13 +110,13 @@ absl::Status PartitionState::Read(absl::string_view bytes) {
                            : std::string("it ends too early"));
   }
   STARLING_RETURN_IF_ERROR(read.CheckParts());
-  // What is out of order, twice there, or contradicts itself is not what Write gives.
+  // Write never returns parts that are out of order, repeated or contradictory.
   if (read.Write() != bytes) return Damaged("its parts contradict each other");
   *this = std::move(read);
   return absl::OkStatus();
 }
 
-// What no sequence of records leaves behind.
+// Refuses states that no sequence of records can lead to.
 absl::Status PartitionState::CheckParts() const {
   if (policy_.policy.kind < PolicyKind::kBsp || policy_.policy.kind > PolicyKind::kAsync)
     return Damaged("its policy is of no known kind");

@@ -1,4 +1,5 @@
-// Whether a record fits: what a primary never gets wrong, and a damaged or foreign log does.
+// Checks whether a record fits the state. A primary's own records always do; those of a damaged or
+// foreign log may not.
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/defences.h"
@@ -30,7 +31,8 @@ std::string OriginText(const Origin& origin) {
 
 }  // namespace
 
-// A masked defence lets records pass that do not fit, for the checkers of its promise to notice.
+// While a defence is masked, records that do not fit may pass, so that the checkers of its promise
+// can notice.
 absl::Status PartitionState::Check(const Record& record) const {
   if (record.lsn.value != lsn_.value + 1) {
     return absl::FailedPreconditionError(absl::StrCat("record ", record.lsn.value,

@@ -36,7 +36,7 @@ void Shard::TakeJob(const ShardJob& orders, Generation generation) {
   const JobUid uid(orders.run().job_uid());
   auto it = jobs_.find(uid);
   if (it == jobs_.end()) {
-    if (!orders.has_job()) return;  // it came once, and the job was refused
+    if (!orders.has_job()) return;  // the description came before, and the job was refused
     it = jobs_.try_emplace(uid).first;
     it->second.run = orders.run();
     Do(action::Plan{orders});
@@ -106,7 +106,7 @@ void Shard::On(const event::News& event) {
   if (IsCurrent(event.key, event.instance)) Do(action::Report{event.status, event.at_once});
 }
 
-// Orders to end may come twice.
+// Orders to end a job may be repeated.
 void Shard::EndJob(const ShardJob& orders) {
   const JobUid uid(orders.run().job_uid());
   Job& job = jobs_[uid];

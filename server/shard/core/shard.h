@@ -1,12 +1,11 @@
-// Which partitions a shard has, decided without I/O: what the coordinator's orders create, end and
-// drop, and what the shard reports of it. docs/protocol.md, section 5.
+// Decides, without I/O, which partitions a shard has: which of them the coordinator's orders
+// create, end and drop, and what the shard reports. docs/protocol.md, section 5.
 //
 //   std::vector<Action> actions;
 //   shard.Step(event::Orders{orders}, actions);
 //
-// Each creation of a partition is an instance of its own, until the partition is dropped. What an
-// instance reports after that is ignored. A job that is over keeps its instances until it is
-// dropped.
+// Each creation of a partition makes a new instance, which lasts until the partition is dropped.
+// Later reports of that instance are ignored. An ended job keeps its instances until it is dropped.
 #ifndef STARLING_SERVER_SHARD_CORE_SHARD_H_
 #define STARLING_SERVER_SHARD_CORE_SHARD_H_
 
@@ -27,20 +26,20 @@
 namespace starling::shard {
 
 using PartitionKey = std::pair<JobUid, PartitionId>;
-using InstanceId = Id<struct InstanceIdTag, uint64_t>;  // ascends; never used again
+using InstanceId = Id<struct InstanceIdTag, uint64_t>;  // ascending; never reused
 
 namespace event {
 
-// Newer than all before, and for the incarnation that took those.
+// Newer than all previous orders, and for the same incarnation.
 struct Orders {
   ShardOrders orders;
 };
 // The answer to Plan.
 struct Planned {
   JobUid job;
-  absl::Status status;  // an error: the job's partitions cannot be here
+  absl::Status status;  // an error: this shard cannot host the job's partitions
 };
-// An instance says how it is.
+// An instance's status.
 struct News {
   PartitionKey key;
   InstanceId instance;
@@ -51,9 +50,9 @@ struct News {
 struct Ended {
   PartitionKey key;
   InstanceId instance;
-  uint64_t value_bytes = 0;  // that it keeps
+  uint64_t value_bytes = 0;  // bytes of values that the instance keeps
 };
-// The coordinator has given this incarnation up.
+// The coordinator considers this incarnation lost.
 struct GivenUp {};
 
 }  // namespace event
@@ -63,16 +62,16 @@ using Event =
 
 namespace action {
 
-// Make what all of the job's partitions share, and see whether `job` fits; answer with Planned. The
-// plan is kept until Forget.
+// Make what the job's partitions share, and check whether `job` fits. Answer with Planned. Keep the
+// plan until Forget.
 struct Plan {
   ShardJob job;
 };
 struct Forget {
   JobUid job;
 };
-// Make a partition of a planned job, give it its orders, and let frames find it behind that. Where
-// it cannot be made, its News say so.
+// Make a partition of a planned job and give it its orders; after that, frames reach it. If it
+// cannot be made, its News say so.
 struct Create {
   PartitionKey key;
   InstanceId instance;
@@ -82,29 +81,29 @@ struct Order {
   PartitionKey key;
   OrdersReceived orders;
 };
-// The job is over: keep the values that are read, free all else; answer with Ended.
+// The job is over: keep the readable values and free everything else. Answer with Ended.
 struct End {
   PartitionKey key;
   InstanceId instance;
-  std::optional<uint64_t> keep_version;  // BSP: which values are read
+  std::optional<uint64_t> keep_version;  // BSP: the readable version
 };
-// All of the job's partitions have ended. They are many, and seldom asked for.
+// All of the job's partitions have ended. Such partitions are numerous and seldom asked for.
 struct Shelve {
   JobUid job;
 };
-// No frame finds it any more, and all that it has is freed.
+// Frames no longer reach the partition, and its memory is freed.
 struct Drop {
   PartitionKey key;
 };
-// Memory is being freed that this shard does not need again soon.
+// Memory was freed that this shard does not need soon: return it to the system.
 struct ReturnMemory {};
-// Of jobs that run: who is which worker, and where each job is decided about.
+// For running jobs: the workers' names, and the addresses of the deciding shards.
 struct Learn {
   std::map<WorkerId, std::string> names;
   std::map<JobUid, std::string> deciders;  // addresses
 };
 
-// What is told to the coordinator (ShardReports).
+// Changes to the reports to the coordinator (ShardReports).
 struct HoldRun {
   Run run;
 };
@@ -133,8 +132,8 @@ using Action = std::variant<action::Plan, action::Forget, action::Create, action
 // One thread at a time.
 class Shard {
  public:
-  // Adds to `actions` what is to be done, in order. Answers are events of their own: not within a
-  // Step.
+  // Appends actions, to be carried out in order. Answers are separate events; do not call Step from
+  // within Step.
   void Step(const Event& event, std::vector<Action>& actions);
 
  private:
@@ -142,11 +141,11 @@ class Shard {
   struct Job {
     Run run;
     Stage stage = Stage::kPlanning;
-    ShardJob orders;        // the newest; while it is being planned
+    ShardJob orders;        // the newest ones, while the job is being planned
     Generation generation;  // of `orders`
     std::map<PartitionId, InstanceId> partitions;
-    size_t not_ended = 0;      // of them; kEnding
-    uint64_t value_bytes = 0;  // that the others keep
+    size_t not_ended = 0;      // partitions that have not ended; kEnding
+    uint64_t value_bytes = 0;  // of the partitions that have ended
   };
 
   void On(const event::Orders& event);
