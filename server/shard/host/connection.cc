@@ -42,12 +42,12 @@ void Connection::OnFrame(const FrameHeader& header, ReceivedPayload payload) {
   {
     MutexLock lock(&mutex_);
     if (down_) return;
-    partitions_[key] = partition;  // one that was dropped needs to hear nothing
+    partitions_[key] = partition;  // a dropped partition does nothing when the stream ends
   }
   EventLoop* const owner = partition->owner;
   auto take = [self = shared_from_this(), partition = std::move(partition), header,
                payload = std::move(payload), arrived = shard_.clock->Now()]() mutable {
-    // Behind its end a frame would bring the connection back for good.
+    // After the stream's end, a frame would make the partition keep the connection forever.
     if (self->down()) return;
     if (partition->ended != nullptr) return partition->ended->OnFrame(*self, header);
     if (partition->host == nullptr) return self->RefuseNotHosted(header);
@@ -71,7 +71,8 @@ void Connection::Send(const FrameHeader& header, OutgoingPayload payload, int64_
   NoteProgress(stats);
   absl::Status status = CheckQueue(stats, payload.bytes.size());
   if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
-  if (status.code() == absl::StatusCode::kResourceExhausted) End(status);  // else OnDown is near
+  // Any other error leads to OnDown.
+  if (status.code() == absl::StatusCode::kResourceExhausted) End(status);
 }
 
 Connection::Load Connection::load() {
@@ -85,7 +86,7 @@ Connection::Load Connection::load() {
 
 void Connection::CloseForMemory(const std::string& why) { End(absl::ResourceExhaustedError(why)); }
 
-// For how long nothing was sent although something waits, in seconds.
+// Seconds without progress while bytes wait to be sent.
 double Connection::NoteProgress(const FrameStream::Stats& stats) {
   const absl::Time now = shard_.clock->Now();
   MutexLock lock(&mutex_);
@@ -103,7 +104,7 @@ void Connection::End(const absl::Status& why) {
   Forget();
 }
 
-// It never was, is not any more, or could not be made.
+// The partition never was here, was dropped, or could not be made.
 void Connection::RefuseNotHosted(const FrameHeader& header) {
   if (DefenceMasked(Defence::kHostAnswer)) return;
   SendRefusal(*this, header, Answer::kNotHosted,
@@ -111,13 +112,13 @@ void Connection::RefuseNotHosted(const FrameHeader& header) {
                            header.key.run.job.value, " is not hosted here"));
 }
 
-// Whether the frame speaks for no worker, or for the one that this peer is.
+// Whether the frame names no worker, or the worker that this peer is.
 bool Connection::MaySpeak(const FrameHeader& header) const {
   return role_ != PeerRole::kWorker || IsReaderPull(header) ||
          shard_.routes->MaySpeakFor(name_, header.origin.worker);
 }
 
-// Values that wait to be sent keep their memory, so there is an end to them.
+// Limits what waits to be sent, since waiting values keep their memory.
 absl::Status Connection::CheckQueue(const FrameStream::Stats& stats, size_t bytes) const {
   if (role_ == PeerRole::kClient && stats.queued_frames >= limits::kReaderFramesQueuedMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -136,7 +137,7 @@ bool Connection::down() const {
   return down_;
 }
 
-// Tells the partitions that it is gone. Once.
+// Tells the partitions, once, that the stream has ended.
 void Connection::Forget() {
   std::map<Routes::Key, std::shared_ptr<HostedPartition>> partitions;
   {

@@ -1,5 +1,5 @@
-// A stream of a peer to this shard, from its first frame to its end: takes each frame to its
-// partition's owner, and tells the partitions when it is gone.
+// A peer's stream to this shard. It passes each frame to its partition's owner, and tells the
+// partitions when the stream ends.
 #ifndef STARLING_SERVER_SHARD_HOST_CONNECTION_H_
 #define STARLING_SERVER_SHARD_HOST_CONNECTION_H_
 
@@ -18,13 +18,13 @@
 
 namespace starling {
 
-// Thread-safe. Frames come on the transport's thread.
+// Thread-safe. Frames arrive on the transport's thread.
 class Connection final : public StreamHandler,
                          public ShardConnection,
                          public ValueStream,
                          public std::enable_shared_from_this<Connection> {
  public:
-  // All of it outlives the connection.
+  // Everything here outlives the connection.
   struct Shard {
     const Routes* routes = nullptr;
     const ShardMemory* memory = nullptr;
@@ -59,12 +59,12 @@ class Connection final : public StreamHandler,
   const Shard shard_;
   mutable Mutex mutex_;
   bool down_ ABSL_GUARDED_BY(mutex_) = false;
-  uint64_t sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // when something was last seen to be sent
+  uint64_t sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // at the last progress
   absl::Time progress_ ABSL_GUARDED_BY(mutex_);
   std::map<Routes::Key, std::shared_ptr<HostedPartition>> partitions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Partitions of this shard that ask one of this shard.
+// The connection of partitions of this shard to the deciding partition on the same shard.
 class LocalConnection final : public ShardConnection {
  public:
   using Answer = std::function<void(const FrameHeader& header, std::string text)>;

@@ -22,12 +22,12 @@ std::string TextOf(const ReceivedPayload& payload) {
 
 }  // namespace
 
-// A stream to one shard, from its opening to its end.
+// A stream to one shard.
 class DecisionLinks::Link final : public StreamHandler, public std::enable_shared_from_this<Link> {
  public:
   Link(DecisionLinks* links, std::string address) : links_(links), address_(std::move(address)) {}
 
-  // Once, before anything else.
+  // Call once, first.
   void Open(StreamClient& client) {
     stream_ =
         client.Connect({.address = address_, .whom = "the shard that decides"}, shared_from_this());
@@ -77,7 +77,7 @@ class DecisionLinks::Link final : public StreamHandler, public std::enable_share
   const std::string address_;
   std::shared_ptr<FrameStream> stream_;
   Mutex mutex_;
-  std::map<Reporter, FrameHeader> waiting_ ABSL_GUARDED_BY(mutex_);  // not answered on this stream
+  std::map<Reporter, FrameHeader> waiting_ ABSL_GUARDED_BY(mutex_);  // unanswered reports
 };
 
 DecisionLinks::DecisionLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks)
@@ -125,7 +125,7 @@ void DecisionLinks::Stop() {
     MutexLock lock(&mutex_);
     if (std::exchange(stopped_, true)) return;
   }
-  client_.reset();  // ends its streams, and waits for their last callbacks
+  client_.reset();  // ends the streams and waits for their last callbacks
   MutexLock lock(&mutex_);
   links_.clear();
 }

@@ -1,6 +1,6 @@
-// From the partitions of this shard to those that decide about their jobs, here or on another
-// shard: docs/protocol.md, section 9. Carries frames; whatever is lost is the partition's to
-// repeat.
+// Links from this shard's partitions to the partitions that decide about their jobs, here or on
+// another shard: docs/protocol.md, section 9. They only carry frames; partitions repeat what is
+// lost.
 #ifndef STARLING_SERVER_SHARD_HOST_DECISION_LINKS_H_
 #define STARLING_SERVER_SHARD_HOST_DECISION_LINKS_H_
 
@@ -19,25 +19,26 @@ namespace starling {
 class DecisionLinks {
  public:
   struct Callbacks {
-    // An answer for partition header.reporter of this shard; text where it was refused. Any thread.
+    // An answer for partition header.reporter of this shard, with a text if it is a refusal. Any
+    // thread.
     std::function<void(const FrameHeader& header, std::string text)> answer;
-    // A report for a partition of this very shard.
+    // A report for a partition of this shard.
     std::function<void(const FrameHeader& report)> local;
   };
   DecisionLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
   ~DecisionLinks();  // Stop()
 
-  // Where this process listens: reports for it take no stream.
+  // This process's own address: reports to it take no stream.
   void SetOwnAddress(const std::string& address);
 
-  // Where each job is decided about; those that are not listed are forgotten.
+  // The address of each job's deciding shard. Jobs that are not listed are forgotten.
   void SetDeciders(std::map<JobUid, std::string> addresses);
 
-  // Never blocks. Opens a stream where there is none; if that fails the report is lost, and the
-  // reporter gets an answer of kNotHosted that says for whom it waited, how long, and why.
+  // Never blocks. Opens a stream if there is none. If that fails, the report is lost, and the
+  // reporter gets an answer of kNotHosted that says what it waited for, how long, and why.
   void Send(const FrameHeader& report);
 
-  // Ends all streams; nothing is called back after it. Not from a callback. Idempotent.
+  // Ends all streams. No callback runs after it. Do not call it from a callback. Idempotent.
   void Stop();
 
  private:

@@ -1,4 +1,4 @@
-// What is left of a partition when its job is over: the values that are read of it.
+// What remains of a partition after its job: its readable values.
 #ifndef STARLING_SERVER_SHARD_HOST_ENDED_PARTITION_H_
 #define STARLING_SERVER_SHARD_HOST_ENDED_PARTITION_H_
 
@@ -14,7 +14,7 @@
 
 namespace starling {
 
-// One thread at a time: that of the partition's owner.
+// Used on the owner's thread only.
 class EndedPartition {
  public:
   struct Slice {
@@ -28,7 +28,7 @@ class EndedPartition {
     ViewNumber view;
     RosterNumber roster;
     Lsn lsn;
-    std::optional<uint64_t> version;  // BSP: which one these values are
+    std::optional<uint64_t> version;  // BSP: the version of these values
   };
 
   EndedPartition(const Position& position, std::map<SliceId, Slice> slices,
@@ -38,7 +38,7 @@ class EndedPartition {
   EndedPartition(const EndedPartition&) = delete;
   EndedPartition& operator=(const EndedPartition&) = delete;
 
-  // Answers readers' pulls at once, and refuses all else.
+  // Answers readers' pulls at once and refuses all other frames.
   void OnFrame(ShardConnection& connection, const FrameHeader& header);
 
   uint64_t value_bytes() const { return value_bytes_; }

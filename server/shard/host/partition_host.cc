@@ -20,21 +20,21 @@
 namespace starling {
 namespace {
 
-// Of a VALUE, which repeats what the pull said.
+// `value`: a VALUE's header, which repeats the pull's fields.
 bool IsTrainingPull(const FrameHeader& value) {
   return value.key.work.purpose != WorkPurpose::kEvaluate &&
          (value.flags & frame_flags::kReader) == 0;
 }
 
-// Also true when the last other holder, on another thread, has just let go; then its reads came
-// before our writes.
+// Also true if the last other holder, on another thread, has just released it. The fence puts its
+// reads before our writes.
 bool OnlyOurs(const std::shared_ptr<float>& data) {
   if (data.use_count() != 1 && !DefenceMasked(Defence::kValueInUse)) return false;
   std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }
 
-// Since its making: by the owner's clock, and for spans.
+// Measures time since its construction, by the owner's clock and for spans.
 class Stopwatch {
  public:
   explicit Stopwatch(const EventLoop* clock) : clock_(clock) {}
@@ -104,7 +104,7 @@ PartitionHost::~PartitionHost() {
   memory_->ReturnWaiting(waiting_bytes_);
 }
 
-// A partition that stopped for want of memory has the values of its last update.
+// A partition that stopped for lack of memory has the values of its last update.
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
   ObserveGone();
   const PartitionStatus status = core_.Status();
@@ -119,7 +119,7 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
                         : two_versions_                                 ? store.current
                                                                         : 0;
     Value& value = store.versions[kept];
-    if (store.cut.data == value.data) store.cut = {};  // it is not an old value
+    if (store.cut.data == value.data) store.cut = {};  // so that it does not count as an old value
     slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements),
                   value.digest};
     value = {};
@@ -252,8 +252,8 @@ void PartitionHost::Carry(PartitionActions actions, size_t next) {
   }
 }
 
-// Nothing of the action was done. No job ends because streams hold what they do not send: those end
-// first, and what they were just sending comes back soon.
+// The action has changed nothing. No job may fail because streams hold memory without sending it,
+// so they are closed first, and what they were sending is free soon.
 void PartitionHost::Pause(PartitionActions actions, size_t next) {
   constexpr absl::Duration kLookAgainAfter = absl::Milliseconds(1);
   const absl::Time now = owner_->Now();
@@ -295,8 +295,8 @@ void PartitionHost::AddTimes(PartitionStatus& status) const {
   times.set_applies(times_.applies);
 }
 
-// False, and it stays where it is, where there is no memory; `relieve`: streams may be closed for
-// it.
+// False: there is no memory, and the buffer stays where it is. `relieve`: streams may be closed to
+// free memory.
 bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool relieve) {
   if (buffer.own != nullptr) return true;
   const size_t elements = (buffer.received.size() + sizeof(float) - 1) / sizeof(float);
@@ -307,8 +307,9 @@ bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool relieve) {
   return true;
 }
 
-// What the core keeps beyond the event: sums that wait for siblings, frames that wait for orders.
-// What finds no memory keeps the sender's credit, and is tried again behind the next event.
+// Moves buffers that the core keeps beyond the event: sums that wait for siblings, frames that wait
+// for orders. A buffer without memory holds back the sender's credit and is tried again after the
+// next event.
 void PartitionHost::MoveNewBuffers() {
   std::erase_if(new_buffers_, [this](BufferId id) {
     const auto it = buffers_.find(id);
@@ -316,8 +317,8 @@ void PartitionHost::MoveNewBuffers() {
   });
 }
 
-// Nothing was changed: the values are those of the last update. What is still to be done of the
-// step is not, so the core must not be asked again.
+// The values are those of the last update. The rest of the step's actions are dropped, so the core
+// must not be stepped again.
 void PartitionHost::OutOfMemory() {
   fault_ = absl::StrCat(
       "the shard has no memory for ", missing_, " elements more (", memory_->allocated() >> 20,
@@ -330,7 +331,7 @@ void PartitionHost::OutOfMemory() {
   at_once_ = true;
 }
 
-// What came while the partition was paused.
+// Refuses frames that arrived while the partition was paused.
 void PartitionHost::RefuseArrived(const std::string& why) {
   for (const PartitionEvent& event : arrived_) {
     const auto* const frame = std::get_if<FrameReceived>(&event);
@@ -397,8 +398,8 @@ void PartitionHost::Do(const Replicate& action) {
   std::abort();
 }
 
-// `reuse`, if given, as soon as no stream has it, or new memory, for which streams are closed where
-// there is none: nullptr, and relieved_, where what those hold is not free yet.
+// Returns `reuse`, if given and no stream holds it, or new memory. If there is none, closes streams
+// to free some. Null: none is free yet; relieved_ is set if streams were closed.
 std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
                                                         const std::shared_ptr<float>* reuse) {
   const auto take = [&] {
@@ -412,8 +413,8 @@ std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
   return memory;
 }
 
-// The slice's value is about to be replaced or dropped. Where streams have still to send it, it is
-// theirs.
+// The slice's value is about to be replaced or dropped. If streams still have to send it, it
+// becomes an old value.
 void PartitionHost::LetGo(const SliceStore& store, const Value& value) {
   if (value.data == nullptr) return;
   int64_t ours = 0;
@@ -470,8 +471,8 @@ void PartitionHost::Do(const ApplyNow& action) {
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
 }
 
-// Takes all of it before anything is moved. False: there is no memory for missing_ elements; what
-// was taken is kept for the next attempt.
+// Allocates everything before anything is moved. False: there is no memory for missing_ elements.
+// Memory that was allocated is kept for the next attempt.
 bool PartitionHost::TakeMemoryForTwoVersions() {
   for (const auto& [id, store] : slices_) {
     if (store.slice->kind == FROZEN) continue;
@@ -484,9 +485,9 @@ bool PartitionHost::TakeMemoryForTwoVersions() {
   return true;
 }
 
-// The newest value goes to where the next policy looks for it.
+// Moves the newest value to where the next policy expects it.
 void PartitionHost::Do(const SwitchPolicy& action) {
-  const bool kept = two_versions_ == action.two_versions;  // it is there already
+  const bool kept = two_versions_ == action.two_versions;  // it is already there
   if (!kept && action.two_versions && !TakeMemoryForTwoVersions()) return;
   spdlog::info("job {} partition {} follows policy {} from step {}",
                plan_->description.spec().name(), core_.config().partition.value,
@@ -508,7 +509,7 @@ void PartitionHost::Do(const SwitchPolicy& action) {
   second_versions_.clear();
 }
 
-// The copy is a reference: the next update of a slice that is kept so goes to new memory.
+// The copy is a reference, so the slice's next update goes to new memory.
 void PartitionHost::Do(const CopyForCut&) {
   for (auto& [id, store] : slices_) {
     store.cut = store.versions[store.current];
@@ -550,7 +551,7 @@ void PartitionHost::Do(const SendValue& action) {
   times_.sent_bytes += header.payload_bytes;
   plan_->metrics->sent_bytes += header.payload_bytes;
   if (IsTrainingPull(header)) plan_->metrics->pull.ObserveMicros(header.held_us);
-  // Forward order: the slices that are needed first are sent first.
+  // In forward order: slices that are needed first are sent first.
   connection->second->Send(header, std::move(payload), id.value);
   spans_->Record(absl::StrCat("value slice ", id.value), SpanCategory::kPull, begin,
                  SpanRing::NowMicros(), {header.clock, id.value, 0});

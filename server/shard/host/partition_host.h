@@ -1,5 +1,5 @@
-// One partition on its shard: the core, the memory that the core decides about, and the carrying
-// out of the core's actions. Decides nothing.
+// One partition on its shard: its core, the memory of its values, and the code that carries out the
+// core's actions. It decides nothing.
 #ifndef STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 
@@ -27,29 +27,29 @@
 
 namespace starling {
 
-// On the partition's owner alone, an event loop.
+// Used on the partition's owner, an event loop, only.
 //
 // A partition pauses when an action needs memory that closed streams are about to free. Events wait
 // meanwhile, and the owner's other partitions continue. If the memory does not come, the partition
 // stops: it reports a fault, which fails the job, and refuses every frame.
 class PartitionHost {
  public:
-  // All of it outlives the host.
+  // Everything here outlives the host.
   struct Environment {
-    EventLoop* owner = nullptr;  // and the clock
+    EventLoop* owner = nullptr;  // also the clock
     ShardId self;
     std::shared_ptr<ShardMemory> memory;
     SpanRing* spans = nullptr;
-    // Called with the partition's status when it changed in a way that the coordinator waits for
-    // (ready, orders taken, a cut, a fault), and otherwise at ticks.
+    // Called with the partition's status: at once if the coordinator waits for the change (ready,
+    // orders taken, a cut, a fault), otherwise at ticks.
     std::function<void(const PartitionStatus& status, bool at_once)> report;
-    // Takes the partition's norm to where the job decides; what comes back goes to OnDecision.
+    // Sends the partition's norm to the deciding partition. The answer goes to OnDecision.
     std::function<void(const FrameHeader& report)> send_report;
-    PartitionObserver* observer = nullptr;  // none in a process that serves
-    absl::Duration apply_wait;              // injected: each update takes so much longer
+    PartitionObserver* observer = nullptr;  // for tests; null in a serving process
+    absl::Duration apply_wait;              // injected: each update takes this much longer
   };
 
-  // Makes the first values. kResourceExhausted: no memory for them.
+  // Makes the initial values. kResourceExhausted: there is no memory for them.
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
       std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment);
   ~PartitionHost();
@@ -57,20 +57,20 @@ class PartitionHost {
   PartitionHost(const PartitionHost&) = delete;
   PartitionHost& operator=(const PartitionHost&) = delete;
 
-  // `arrived`: when the transport had it, by the owner's clock.
+  // `arrived`: when the transport received it, by the owner's clock.
   void OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
                ReceivedPayload payload, absl::Time arrived);
   void OnConnectionDown(ConnectionId connection);
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
   void OnTick();
-  // The job is over, and `keep_version` is what is read of partitions in BSP. This host is of no
-  // use then: destroying it frees all else.
+  // The job is over. Returns the readable values: in BSP, those of version `keep_version`. Destroy
+  // the host afterwards, which frees everything else.
   std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
 
  private:
-  // A value that is never written while anybody else reads it: who sends or keeps it holds `data`,
-  // and an update then goes to new memory.
+  // A value. It is never written while others read it: streams and copies hold `data`, and an
+  // update then goes to new memory.
   struct Value {
     std::shared_ptr<float> data;
     uint64_t digest = 0;  // of the bytes; 0: not known yet
@@ -79,24 +79,24 @@ class PartitionHost {
   struct SliceStore {
     const Slice* slice = nullptr;
     const UpdateRule* rule = nullptr;
-    std::array<Value, 2> versions;  // two: version v at v % 2; else [0]
+    std::array<Value, 2> versions;  // if two_versions_: version v at v % 2; else at 0
     uint32_t current = 0;           // index of the newest
     std::shared_ptr<float> slot0, slot1;
     Value cut;
   };
 
-  // A contribution: where gRPC left it, or in memory of its own. The first keeps credit from the
-  // sender, so it outlives the event that brought it only where there is no memory.
+  // A contribution, in gRPC's memory or in our own. gRPC's memory holds back the sender's credit,
+  // so it is kept beyond the event only if there is no other memory.
   struct Buffer {
     ReceivedPayload received;
     std::shared_ptr<float> own;
     size_t elements = 0;
     FrameHeader header;
     absl::Time arrived;
-    int64_t first_non_finite = -1;  // of a sum that was merged here: element, or -1
+    int64_t first_non_finite = -1;  // of a merged sum: element, or -1
   };
 
-  // What the core does not see of PartitionTimes.
+  // The part of PartitionTimes that the core does not see.
   struct Times {
     uint64_t pushes = 0;
     uint64_t received_bytes = 0;
@@ -107,7 +107,7 @@ class PartitionHost {
     uint64_t applies = 0;
   };
 
-  // Actions of a step, from `next` on, that wait for memory.
+  // Actions of a step that wait for memory, from `next` on.
   struct Paused {
     PartitionActions actions;
     size_t next = 0;
@@ -161,25 +161,25 @@ class PartitionHost {
   SpanRing* const spans_;
   const uint32_t micro_batches_;
 
-  bool two_versions_;  // of what is not frozen
+  bool two_versions_;  // of slices that are not frozen
   Partition core_;
   std::map<SliceId, SliceStore> slices_;
   std::map<BufferId, Buffer> buffers_;
   uint64_t last_buffer_ = 0;
-  std::vector<BufferId> new_buffers_;  // received, and not in memory of our own
+  std::vector<BufferId> new_buffers_;  // received, and still in gRPC's memory
   std::map<ConnectionId, std::shared_ptr<ShardConnection>> connections_;
   std::deque<PartitionEvent> arrived_;
-  std::deque<PartitionEvent> events_;  // answers to the actions of the one under way: they go first
-  size_t missing_ = 0;                 // elements that the action under way has no memory for
-  bool relieved_ = false;              // and streams were closed for it
-  absl::Time memory_deadline_ =
-      absl::InfinitePast();  // of that action; past: it has not waited yet
+  std::deque<PartitionEvent> events_;  // answers to the current event's actions; handled first
+  size_t missing_ = 0;                 // elements for which the current action has no memory
+  bool relieved_ = false;              // streams were closed for that memory
+  // Of that action; InfinitePast: it has not waited yet.
+  absl::Time memory_deadline_ = absl::InfinitePast();
   std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to BSP
   std::optional<Paused> paused_;
 
   uint64_t value_bytes_ = 0;    // of one version of all slices
-  uint64_t waiting_bytes_ = 0;  // reserved of memory_
-  std::string fault_;           // set: stopped for want of memory
+  uint64_t waiting_bytes_ = 0;  // reserved from memory_
+  std::string fault_;           // set: stopped for lack of memory
   Times times_;
   uint64_t cuts_reported_ = 0;
   uint64_t drains_reported_ = 0;

@@ -1,5 +1,5 @@
-// Sees what a partition is told and decides, and what its host does to the values: the simulator's
-// checkers know so what really happened.
+// Observes a partition's events, decisions and changes of values, so that the simulator's checkers
+// know what really happened.
 #ifndef STARLING_SERVER_SHARD_HOST_PARTITION_OBSERVER_H_
 #define STARLING_SERVER_SHARD_HOST_PARTITION_OBSERVER_H_
 
@@ -12,12 +12,12 @@
 
 namespace starling {
 
-// What the host has of a slice. Valid during the call that brings it.
+// A slice's memory in the host. Valid during the call.
 struct HostedSlice {
   SliceId id;
   absl::Span<const float> newest;
-  absl::Span<const float> before;  // the version before; empty where one version is kept
-  std::array<absl::Span<const float>, 2> slots;  // empty: the rule lacks it
+  absl::Span<const float> before;                // the previous version; empty if only one is kept
+  std::array<absl::Span<const float>, 2> slots;  // empty if the rule has no such slot
 };
 
 // Called on the threads of the partitions' owners.
@@ -27,14 +27,14 @@ class PartitionObserver {
   // The core has stepped; `actions` are about to be carried out.
   virtual void OnStep(const Partition& core, const PartitionEvent& event,
                       const PartitionActions& actions) = 0;
-  // The record of an ApplyNow is carried out with these bytes, which are valid during the call:
-  // `slice` is as it leaves it.
+  // The record of an ApplyNow was carried out with these bytes, which are valid during the call.
+  // `slice` is the result.
   virtual void OnCarriedOut(const Partition& core, const Record& record, Payload payload,
                             const HostedSlice& slice) = 0;
-  // The record has taken effect: core.applied() is as it leaves it. Within the core's step, ahead
-  // of OnStep.
+  // The record has taken effect and core.applied() includes it. Called within the core's step,
+  // before OnStep.
   virtual void OnEffect(const Partition& core, const Record& record) = 0;
-  // The job is over, or the partition is dropped, or one after the other. `slices` ascend.
+  // The job is over or the partition is dropped; may be called for each. `slices` ascend.
   virtual void OnGone(const Partition& core, absl::Span<const HostedSlice> slices) = 0;
 };
 

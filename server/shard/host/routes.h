@@ -1,5 +1,5 @@
-// From frames to the partitions that they are for: what the control thread publishes and the
-// transport's thread reads.
+// The table from frames to partitions. The control thread writes it, the transport's thread reads
+// it.
 #ifndef STARLING_SERVER_SHARD_HOST_ROUTES_H_
 #define STARLING_SERVER_SHARD_HOST_ROUTES_H_
 
@@ -16,8 +16,8 @@
 
 namespace starling {
 
-// A partition in the hands of its owner. What it has belongs to the owner's thread: a host, once
-// its job is over what that left, or neither, where it could not be made or was dropped.
+// A partition and its owner. Only the owner's thread uses `host` and `ended`. `host` is set while
+// the job runs, `ended` after it; neither is set if the partition could not be made or was dropped.
 struct HostedPartition {
   EventLoop* owner = nullptr;
   std::unique_ptr<PartitionHost> host;
@@ -35,20 +35,21 @@ class Routes {
   using Key = shard::PartitionKey;
   using Table = std::map<Key, std::shared_ptr<HostedPartition>>;
 
-  // nullptr: no partition is there, or not any more.
+  // Null: there is no such partition, or not any more.
   std::shared_ptr<HostedPartition> Find(const Key& key) const;
   void Set(const Key& key, std::shared_ptr<HostedPartition> partition);
   std::shared_ptr<HostedPartition> Remove(const Key& key);
-  // Of jobs that are not over.
+  // Partitions of jobs that are not over.
   Table Live() const;
   Table All() const;
-  // The job is over: its partitions are many, and seldom asked for.
+  // The job is over: its partitions are no longer Live. Such partitions are numerous and seldom
+  // asked for.
   void Shelve(JobUid job);
 
-  // Which worker has which name, as the rosters say it. Ids are durable per name.
+  // The workers' names from the rosters. An id belongs to one name for good.
   void SetNames(std::map<WorkerId, std::string> names);
-  // Whether a stream of the worker `name` may speak for `worker`. Of one that no roster knows the
-  // partition decides, which then knows it no more than we do.
+  // Whether a stream of the worker `name` may send frames of `worker`. True for a worker in no
+  // known roster: the partition refuses it.
   bool MaySpeakFor(const std::string& name, WorkerId worker) const;
 
  private:

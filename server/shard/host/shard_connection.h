@@ -1,4 +1,4 @@
-// A peer's stream, as partitions see it.
+// A peer's stream, as seen by partitions.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_CONNECTION_H_
 

@@ -101,7 +101,7 @@ void ShardHost::Stop() {
   StopControl();
   links_.Stop();
   for (const auto& owner : owners_) owner->Stop();
-  // Partitions know the connections that are still open, and those know them.
+  // Breaks the cycle between partitions and connections that are still open.
   for (const auto& [key, partition] : routes_.All()) partition->Clear();
 }
 
@@ -133,7 +133,7 @@ void ShardHost::TakeDecision(const FrameHeader& answer, std::string text) {
   });
 }
 
-// Where the partition is not there (yet), the report is repeated.
+// If the partition is not there (yet), the report is repeated later.
 void ShardHost::TakeLocalReport(const FrameHeader& report) {
   const std::shared_ptr<HostedPartition> partition =
       routes_.Find({report.key.run.job, report.partition});
@@ -145,7 +145,7 @@ void ShardHost::TakeLocalReport(const FrameHeader& report) {
   });
 }
 
-// ---- Which partitions there are ----
+// ---- Creation and end of partitions ----
 
 void ShardHost::Step(shard::Event event) {
   events_.push_back(std::move(event));
@@ -210,7 +210,7 @@ void ShardHost::Do(const action::Create& a) {
     status.set_fault(std::string(host.status().message()));
     report_to(status, true);
   });
-  // Frames find it only behind its creation.
+  // Frames find it only now, so they are handled after its creation.
   routes_.Set(a.key, std::move(hosted));
 }
 
@@ -240,7 +240,7 @@ void ShardHost::Do(const action::Drop& a) {
   owner->Post([partition = std::move(partition)] { partition->Clear(); });
 }
 
-// Once for all jobs that end meanwhile; by then the owners have left what they held.
+// Once for all jobs that end within this time. By then the owners have freed their memory.
 void ShardHost::Do(const action::ReturnMemory&) {
   constexpr absl::Duration kReturnMemoryAfter = absl::Seconds(1);
   if (std::exchange(returns_memory_, true)) return;
@@ -263,7 +263,7 @@ void ShardHost::Do(const action::ReportNothingOfPartition& a) {
 }
 void ShardHost::Do(const action::ReportNothingOfJob& a) { reporter_->Drop(a.job); }
 
-// Of what is available, without what readers may pin.
+// The part of the available memory that jobs may use: without what readers may hold.
 uint64_t ShardHost::ForJobs(uint64_t available) const {
   const uint64_t share = ShardMemory::ShareOf(available);
   return share - std::min(share, memory_->old_values_room());
@@ -278,7 +278,7 @@ absl::Status ShardHost::CheckMemory(const ShardJobPlan& plan, const ShardJob& jo
     }
     const PartitionId id(partition.partition());
     wanted += plan.PlannedBytes(id);
-    // The policy may have been set while the job waited for workers.
+    // The policy may have been changed while the job waited for workers.
     if (job.policy().policy().kind() == Policy::BSP ||
         job.next_policy().policy().kind() == Policy::BSP)
       wanted += plan.BspBytesMore(id);

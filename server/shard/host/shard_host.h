@@ -1,10 +1,10 @@
-// A parameter-server shard, but for the network that it stands on: partitions owned by event loops,
-// frames taken to their owners, orders of the coordinator carried out.
+// A parameter-server shard without its network: it has partitions on event loops, passes frames to
+// them, and carries out the coordinator's orders.
 //
 // Threads: the transport's thread reads frames and posts each to its partition's owner. Each
-// partition is on one owner, which touches it without locks. The control loop decides which
-// partitions exist (shard::Shard) and talks to the coordinator. Only the table of routes is shared,
-// under a mutex.
+// partition has one owner, which uses it without locks. The control loop decides which partitions
+// exist (shard::Shard) and talks to the coordinator. Only the table of routes is shared, under a
+// mutex.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 
@@ -46,10 +46,10 @@ class ShardHost {
     int owner_threads = 2;
     absl::Duration register_deadline = absl::Seconds(60);
     size_t report_bytes_max = limits::kControlChangesBytesMax;  // ShardReports
-    ShardInjections inject;                                     // of tests
+    ShardInjections inject;                                     // for tests
   };
 
-  // What it stands on. All functions are thread-safe.
+  // The host's environment. All functions are thread-safe.
   struct Environment {
     MakeEventLoop make_loop;
     std::function<uint64_t()> available_memory;  // bytes: AvailableMemoryBytes
@@ -57,34 +57,36 @@ class ShardHost {
     std::function<std::shared_ptr<float>(size_t)> allocate = AllocateFloats;
     MakePlan make_plan = MakeShardJobPlan;
     SpanRing* spans = nullptr;              // outlives the host
-    PartitionObserver* observer = nullptr;  // outlives the host; of tests
-    // Called once, when the shard cannot go on: no coordinator for `register_deadline`, or refused
-    // by it; then the process should end.
+    PartitionObserver* observer = nullptr;  // outlives the host; for tests
+    // Called once if the shard cannot go on: no coordinator answered within `register_deadline`, or
+    // it refused the shard. The process should then end.
     std::function<void(const absl::Status&)> on_failed;
   };
 
-  // `streams`: to shards that decide.
+  // `streams`: for streams to deciding shards.
   ShardHost(const Options& options, Environment environment, std::unique_ptr<StreamClient> streams);
   ~ShardHost();  // Stop()
 
   ShardHost(const ShardHost&) = delete;
   ShardHost& operator=(const ShardHost&) = delete;
 
-  // Begins to register, as reached at `address`. Once. Streams may come before.
+  // Starts to register under `address`, at which others reach this shard. Call once. Streams may
+  // arrive before.
   void Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator);
 
   // RpcServer::Accept.
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
                                                         const PeerIdentity& peer);
 
-  // Shows this shard on the admin port until Admin::BeginShutdown, which comes before StopControl.
+  // Shows this shard on the admin port until Admin::BeginShutdown, which must come before
+  // StopControl.
   void ShowOn(admin::Admin* admin);
 
   const ShardMemory& memory() const { return *memory_; }
 
-  // Makes no new work: nothing is reported any more, and no orders are taken. Idempotent.
+  // Stops reports and ignores further orders. Idempotent.
   void StopControl();
-  // Ends threads; the server of the streams has ended them. Idempotent.
+  // Ends the threads. The server must have ended the streams before. Idempotent.
   void Stop();
 
  private:
@@ -97,7 +99,7 @@ class ShardHost {
   void TakeDecision(const FrameHeader& answer, std::string text);
   void TakeLocalReport(const FrameHeader& report);
 
-  // The control loop's.
+  // On the control loop.
   void Step(shard::Event event);
   void Do(const shard::action::Plan& action);
   void Do(const shard::action::Forget& action);
@@ -127,13 +129,13 @@ class ShardHost {
   std::atomic<bool> control_stopped_ = false;
   std::atomic<bool> stopped_ = false;
 
-  // The control loop's.
+  // On the control loop.
   shard::Shard core_;
-  std::deque<shard::Event> events_;  // that wait for the one under way
+  std::deque<shard::Event> events_;  // events that wait for the current one
   bool stepping_ = false;
   ShardId id_;
   std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
-  bool returns_memory_ = false;                                  // is posted
+  bool returns_memory_ = false;                                  // a ReturnMemory is pending
   std::unique_ptr<ShardReporter> reporter_;
 };
 

@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
     plan->rules.push_back(rule);
   }
   const JobSpec& spec = plan->description.spec();
-  // It refers to the plan's own description.
+  // `values` refers to the plan's own description.
   const auto values = std::make_shared<FirstValues>(spec.seed(), spec.model());
   plan->first_values = [values](const Slice& slice, float* out) {
     return values->Make(slice, out);

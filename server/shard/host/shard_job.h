@@ -1,5 +1,5 @@
-// What a shard knows of a job whose partitions it hosts. Constant once made, but for what is
-// counted.
+// What the partitions of one job share on a shard. Constant after construction, except for
+// counters.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_JOB_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_JOB_H_
 
@@ -22,25 +22,24 @@ struct ShardJobPlan {
   RunId run;
   Layout layout;
   std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
-  // Writes a slice's first values to `out` (FirstValues::Make). Thread-safe.
+  // Writes a slice's initial values to `out` (FirstValues::Make). Thread-safe.
   std::function<absl::Status(const Slice& slice, float* out)> first_values;
   const std::shared_ptr<ShardJobMetrics> metrics = std::make_shared<ShardJobMetrics>();
 
   bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
 
-  // Memory that the partition itself needs at most: values (BSP: two versions; others: one, and one
-  // more while it is being sent), optimizer slots, the copy for evaluation, and in BSP the sums
-  // that wait for their siblings, and what is known of steps that are open. Values of older
-  // versions that slower readers have not read yet come on top: see
-  // ShardMemory::StreamQueueBytesMax.
+  // The maximum memory of the partition itself, in bytes: values (two versions in BSP; otherwise
+  // one, and another while it is being sent), optimizer slots, the copy for evaluation, sums that
+  // wait for siblings in BSP, and the state of open steps. Old versions that slow readers have not
+  // read yet come on top: see ShardMemory::StreamQueueBytesMax.
   uint64_t PlannedBytes(PartitionId partition) const;
 
-  // What it would need beyond that under BSP: the sums. 0: they are planned.
+  // Additional memory under BSP, in bytes, for sums. 0: it is part of PlannedBytes.
   uint64_t BspBytesMore(PartitionId partition) const;
 };
 
-// kFailedPrecondition: this build cuts the model differently than the coordinator's.
-// kInvalidArgument: a field of the description is impossible.
+// kFailedPrecondition: this build partitions the model differently than the coordinator's.
+// kInvalidArgument: a field of the description is invalid.
 absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job);
 using MakePlan =
     std::function<absl::StatusOr<std::shared_ptr<const ShardJobPlan>>(const JobDescription& job)>;

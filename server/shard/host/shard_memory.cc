@@ -8,7 +8,7 @@
 namespace starling {
 namespace {
 
-constexpr double kStalledSeconds = 1;  // with none sent for so long a stream stands still
+constexpr double kStalledSeconds = 1;  // a stream that sends nothing for this long is stalled
 
 }  // namespace
 

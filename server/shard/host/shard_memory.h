@@ -1,4 +1,4 @@
-// The memory of a shard's tensors, counted, so that what peers do cannot take more than there is.
+// Counts the memory of a shard's tensors, so that peers cannot exhaust it.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_MEMORY_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_MEMORY_H_
 
@@ -24,23 +24,23 @@ class ValueStream {
  public:
   virtual ~ValueStream() = default;
   struct Load {
-    bool reads_only = false;     // a client's: no job waits for it
-    bool over = false;           // it is closed, or closing
-    uint64_t bytes = 0;          // of values that wait
-    double stalled_seconds = 0;  // since when none was sent, though some wait
+    bool reads_only = false;     // a client's stream: no job waits for it
+    bool over = false;           // closed or closing
+    uint64_t bytes = 0;          // of waiting values
+    double stalled_seconds = 0;  // how long none was sent although some wait
   };
   virtual Load load() = 0;
-  // Drops what waits, and tells the peer why.
+  // Drops waiting values and tells the peer why.
   virtual void CloseForMemory(const std::string& why) = 0;
 };
 
-// One for all partitions of a process. Thread-safe; made by std::make_shared.
+// Shared by all partitions of a process. Thread-safe. Made by std::make_shared.
 //
-// An update of a value that streams have still to send goes to new memory, and the old value stays
-// until they have sent it. Old values have a budget of their own, which no job's plan may count on.
-// Where it is exceeded, streams are closed, the worst first: those that only read before workers',
-// those that stand still before those that get on, and of these the one for which most waits.
-// Workers' streams that get on are not closed for it.
+// If streams still have to send a value, its update goes to new memory, and the old value stays
+// until they have sent it. Old values have their own budget, which no job's plan may use. If it is
+// exceeded, streams are closed, worst first: streams that only read before workers' streams,
+// stalled streams before others, then the stream with most bytes waiting. Workers' streams that
+// make progress are never closed for this budget.
 class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
  public:
   struct Options {
@@ -50,16 +50,16 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     std::function<absl::Time()> now = MonotonicNow;                           // thread-safe
     std::function<std::shared_ptr<float>(size_t)> allocate = AllocateFloats;  // thread-safe
   };
-  // Of the memory that is available: at the start, what all tensors may take; when a job comes,
-  // what its plan may.
+  // The part of the available memory that may be used: by all tensors, at the start; by a job's
+  // plan, when the job comes.
   static uint64_t ShareOf(uint64_t available) {
     return static_cast<uint64_t>(0.9 * static_cast<double>(available));
   }
 
   explicit ShardMemory(const Options& options) : options_(options) {}
 
-  // `elements` floats, not initialised, counted until the last copy is gone. nullptr: the system
-  // has no memory, or bytes_max would be exceeded.
+  // `elements` uninitialised floats, counted until the last copy of the pointer is gone. Null: the
+  // system has no memory, or bytes_max would be exceeded.
   std::shared_ptr<float> Allocate(size_t elements) {
     const uint64_t bytes = elements * sizeof(float);
     if (!Take(allocated_, bytes, options_.bytes_max)) return nullptr;
@@ -73,8 +73,8 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
                                   Counted{shared_from_this(), std::move(memory), bytes, false});
   }
 
-  // Nobody but streams needs this value, of Allocate, any more. By its owner, who has it still. May
-  // close streams.
+  // Marks a value from Allocate as old: only streams still need it. Called by its owner, which
+  // still holds it. May close streams.
   void Retire(const std::shared_ptr<float>& value) {
     Counted* const counted = std::get_deleter<Counted>(value);
     if (counted == nullptr || counted->old) return;
@@ -90,22 +90,21 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     streams_.push_back(std::move(stream));
   }
 
-  // Closes streams, the worst first, for which `bytes` or more wait together; `any`: also those of
-  // workers that get on. False: there is none for which anything waits. What such a stream was just
-  // sending is free after kClosedAfter at most.
+  // Closes streams, worst first, until their waiting bytes add up to `bytes`. `any`: also workers'
+  // streams that make progress. False: nothing waits on any stream. A frame that a closed stream
+  // was sending is freed after kClosedAfter at most.
   bool CloseWorst(uint64_t bytes, bool any);
   static constexpr absl::Duration kClosedAfter = absl::Seconds(2);
 
-  // Payloads of frames that wait for orders. False: the budget of all partitions together is used
-  // up.
+  // For payloads of frames that wait for orders. False: the budget of all partitions is used up.
   bool ReserveWaiting(uint64_t bytes) { return Take(waiting_, bytes, options_.waiting_bytes_max); }
   void ReturnWaiting(uint64_t bytes) { waiting_ -= bytes; }
 
-  // The values of the partitions that are hosted now, one version each.
+  // The values of the hosted partitions, one version each.
   void AddHosted(uint64_t bytes) { hosted_ += bytes; }
   void RemoveHosted(uint64_t bytes) { hosted_ -= bytes; }
 
-  // The same of jobs that are over.
+  // The same for ended jobs.
   void AddEnded(uint64_t bytes) {
     hosted_ += bytes;
     ended_ += bytes;
@@ -116,19 +115,19 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   }
   uint64_t ended() const { return ended_.load(); }
 
-  // Payload that may wait to be sent on one stream. Who reads asks for a slice again only when it
-  // has it, and evaluates and trains on one version each.
+  // How many payload bytes may wait on one stream. A reader asks for a slice again only after it
+  // has received it, and reads at most one version for training and one for evaluation.
   uint64_t StreamQueueBytesMax() const {
     return limits::kStreamInFlightBytesMax + 2 * hosted_.load();
   }
 
   uint64_t allocated() const { return allocated_.load(); }
   uint64_t old_values() const { return old_.load(); }
-  // What old values may take beyond what they take now.
+  // How many more bytes old values may take.
   uint64_t old_values_room() const {
     return options_.old_values_bytes_max - std::min(options_.old_values_bytes_max, old_values());
   }
-  // What jobs may still allocate; the system may have less.
+  // How many more bytes jobs may allocate; the system may have less.
   uint64_t room() const {
     const uint64_t taken = allocated() + std::min(options_.bytes_max, old_values_room());
     return options_.bytes_max - std::min(options_.bytes_max, taken);
@@ -149,8 +148,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
     }
   };
 
-  // What streams that were closed a moment ago may still hold: of each the frame that was being
-  // sent.
+  // What recently closed streams may still hold: one frame each, which was being sent.
   uint64_t BytesOfClosed();
 
   static bool Take(std::atomic<uint64_t>& used, uint64_t bytes, uint64_t most) {
@@ -169,7 +167,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   std::atomic<uint64_t> ended_ = 0;  // of hosted_
   Mutex mutex_;
   std::vector<std::weak_ptr<ValueStream>> streams_ ABSL_GUARDED_BY(mutex_);
-  uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // until closed_until_
+  uint64_t closed_ ABSL_GUARDED_BY(mutex_) = 0;  // recently closed streams, until closed_until_
   absl::Time closed_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 

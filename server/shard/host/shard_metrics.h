@@ -1,4 +1,4 @@
-// What a shard tells scrapers of its jobs (docs/metrics.md).
+// A shard's metrics by job (docs/metrics.md).
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_METRICS_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_METRICS_H_
 
@@ -14,23 +14,24 @@
 
 namespace starling {
 
-// Of one job: the partitions add to it, each on its owner's thread, and anybody may read it.
+// The metrics of one job. Partitions add to them on their owners' threads; any thread may read
+// them.
 struct ShardJobMetrics {
   admin::SecondsHistogram push;        // from a push's arrival until its bytes are verified
-  admin::SecondsHistogram pull;        // for so long a training pull was held
-  admin::SecondsHistogram apply;       // of one update of one slice
-  std::atomic<uint64_t> queue_us = 0;  // from pushes' arrivals to their owners' turns
+  admin::SecondsHistogram pull;        // how long a training pull was held
+  admin::SecondsHistogram apply;       // one update of one slice
+  std::atomic<uint64_t> queue_us = 0;  // from pushes' arrivals until their owners handle them
   std::atomic<uint64_t> received_bytes = 0;
   std::atomic<uint64_t> sent_bytes = 0;
-  std::atomic<int64_t> parameter_bytes = 0;  // of the partitions that are here now
+  std::atomic<int64_t> parameter_bytes = 0;  // of the partitions that are hosted now
   std::atomic<int64_t> partitions = 0;
 };
 
 // Thread-safe.
 class ShardMetrics {
  public:
-  // The job's series are there as long as somebody else keeps its metrics. Of two with one name
-  // (the job was deleted and submitted again) the later one's are shown.
+  // Shows the job's series as long as another owner keeps `metrics` alive. If two jobs have the
+  // same name (one was deleted and submitted again), the later one is shown.
   void Show(const std::string& job, const std::shared_ptr<const ShardJobMetrics>& metrics);
 
   void AddMetrics(admin::MetricsText& text) const;

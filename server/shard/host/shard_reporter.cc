@@ -12,13 +12,13 @@ namespace starling {
 namespace {
 
 constexpr absl::Duration kCallTimeout = absl::Seconds(5);
-// Held while a name's owner is checked.
+// The coordinator holds a registration while it checks the name's owner.
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
-constexpr int kReportsMax = 2;  // one that the coordinator holds, one with news
+constexpr int kReportsMax = 2;  // one that the coordinator holds, and one with news
 
-// The coordinator is there and will not have us. Another one may.
+// The coordinator refuses this shard. Another coordinator may accept it.
 bool Refused(const absl::Status& status) {
   return status.code() == absl::StatusCode::kFailedPrecondition ||
          status.code() == absl::StatusCode::kUnauthenticated ||
@@ -112,7 +112,7 @@ void ShardReporter::Complain(const absl::Status& status) {
       options_.coordinator, reports_.partitions(), status.ToString());
 }
 
-// What does not fit into a message will not fit the next time.
+// What is too large for a message will be too large the next time, too.
 void ShardReporter::NoteTrouble(const absl::Status& status) {
   if (!absl::IsResourceExhausted(status)) return;
   trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
@@ -155,8 +155,8 @@ void ShardReporter::Send() {
                        });
 }
 
-// What this shard holds is held nowhere else, and only its own cluster's coordinator knows whether
-// it is still wanted: no other may make it drop anything.
+// Nothing else holds this shard's values, and only its own cluster's coordinator knows whether they
+// are still wanted. No other coordinator may make it drop anything.
 absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
   if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -18,30 +18,31 @@
 
 namespace starling {
 
-// Runs on one event loop, which it does not own: all methods, and all callbacks, are called there.
+// Runs on one event loop, which it does not own. All methods and callbacks are called there.
 class ShardReporter {
  public:
   struct Options {
     std::string coordinator;  // address
     Identity self;
-    std::string address;                                   // at which others reach this shard
-    bool insecure = false;                                 // its links are plain beyond loopback
-    absl::Duration register_deadline = absl::Seconds(60);  // for the first registration
+    std::string address;    // the address at which others reach this shard
+    bool insecure = false;  // its links beyond loopback are not encrypted
+    absl::Duration register_deadline = absl::Seconds(60);       // for the first registration
     size_t report_bytes_max = limits::kControlChangesBytesMax;  // ShardReports
   };
 
   struct Callbacks {
-    // Registered, for the first time or anew: from now on everything is of this incarnation.
+    // Registered, for the first time or again. From now on everything belongs to this incarnation.
     std::function<void(ShardId, Incarnation)> on_registered;
-    // New orders: what has changed since those before, of this incarnation (ShardOrderBook).
+    // New orders: the changes since the previous ones of this incarnation (ShardOrderBook).
     std::function<void(const ShardOrders&)> on_orders;
-    // The coordinator has given this incarnation up: drop all partitions. A registration follows.
+    // The coordinator considers this incarnation lost: drop all partitions. A registration follows.
     std::function<void()> on_rejoin;
-    // There is no hope: no coordinator for the deadline, or it refuses to register us, who hold
-    // nothing then. Once; nothing follows. A report that is refused is never the end: what this
-    // shard holds is held nowhere else, and a coordinator that takes it may come back.
+    // The shard cannot go on: no coordinator answered within the deadline, or it refused the
+    // registration of a shard that holds nothing. Called once; nothing follows. A refused report is
+    // never final: nothing else holds this shard's values, and a coordinator that accepts them may
+    // come back.
     std::function<void(const absl::Status&)> on_failed;
-    // Bytes that tensors may take beyond what they take now: for each report.
+    // How many more bytes tensors may take; called for each report.
     std::function<uint64_t()> memory_room;
   };
 
@@ -50,7 +51,7 @@ class ShardReporter {
 
   void Start();
 
-  // What is reported: see ShardReports. A status of a run that is not held is left out.
+  // See ShardReports for what is reported. The status of a run that is not held is left out.
   void Hold(const Run& run) { reports_.Hold(run); }
   // `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
@@ -60,10 +61,10 @@ class ShardReporter {
     reports_.DropPartition(job.value, partition.value);
   }
 
-  // Why this shard cannot work: it is not registered. Empty: it is. Thread-safe.
+  // Why this shard is not ready, for example not registered. Empty: it is ready. Thread-safe.
   std::string WhyNotReady() const { return readiness_.WhyNot(); }
 
-  // Cancels calls and waits until they have ended. Nothing follows.
+  // Cancels calls and waits for them. No callback follows.
   void Stop() { client_.reset(); }
 
  private:
@@ -85,16 +86,16 @@ class ShardReporter {
   ShardId shard_;
   Incarnation incarnation_;
   uint64_t generation_ = 0;
-  uint64_t cluster_ = 0;  // whose values these are; 0: not known yet
+  uint64_t cluster_ = 0;  // to which the values belong; 0: not known yet
   uint64_t orders_version_ = 0;
   uint64_t sequence_ = 0;
-  int under_way_ = 0;  // reports
-  bool news_ = false;  // that no report under way carries
+  int under_way_ = 0;  // reports in flight
+  bool news_ = false;  // since the last report
   bool retry_set_ = false;
-  absl::Time silent_since_;  // the coordinator, when it last failed to answer
+  absl::Time silent_since_;  // when the coordinator stopped answering
   absl::Time complained_ = absl::InfinitePast();
   bool silent_ = false;
-  bool more_ = false;    // there is more to tell, or to be told, than fits into one report
+  bool more_ = false;    // there is more to report, or more orders, than fit into one message
   std::string trouble_;  // see ShardReport
   ShardReports reports_;
   admin::Readiness readiness_;  // any thread

@@ -1,4 +1,4 @@
-// A parameter-server shard as a process's part: a ShardHost on threads and gRPC.
+// A parameter-server shard in a process: a ShardHost on threads and gRPC.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_RUNTIME_H_
 
@@ -24,7 +24,7 @@ struct ShardOptions {
   int owner_threads = 2;
   std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
-  ShardInjections inject;       // of tests
+  ShardInjections inject;       // for tests
   absl::Duration clock_offset;  // for tests: DaemonInfo
 };
 
@@ -32,15 +32,16 @@ class ShardRuntime {
  public:
   virtual ~ShardRuntime() = default;  // Stop()
   virtual int port() const = 0;
-  virtual std::string address() const = 0;  // as others reach it
-  // Lets the admin port show this shard; until Admin::BeginShutdown, which comes before Stop.
+  virtual std::string address() const = 0;  // at which others reach it
+  // Shows this shard on the admin port until Admin::BeginShutdown, which must come before Stop.
   virtual void ShowOn(admin::Admin* admin) = 0;
   // Ends streams, calls and threads, within 5 seconds. Idempotent.
   virtual void Stop() = 0;
 };
 
-// Listens, and begins to register. `on_failed` is called, once, when the shard cannot go on: no
-// coordinator for `register_deadline`, or refused by it; then the process should end.
+// Listens and starts to register. `on_failed` is called once if the shard cannot go on: no
+// coordinator answered within `register_deadline`, or it refused the shard. The process should then
+// end.
 absl::StatusOr<std::unique_ptr<ShardRuntime>> StartShard(
     const ShardOptions& options, std::function<void(const absl::Status&)> on_failed);
 
