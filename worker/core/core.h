@@ -1,4 +1,4 @@
-// The session's state and verbs; private to this folder. One verb, one file.
+// The session's state and its verbs, one file each. Private to this folder.
 #ifndef STARLING_WORKER_CORE_CORE_H_
 #define STARLING_WORKER_CORE_CORE_H_
 
@@ -20,12 +20,12 @@
 
 namespace starling::session {
 
-// When to try again, and how long to wait then.
+// When to try again, and the current wait.
 struct Retry {
   absl::Time at = absl::InfinitePast();
   absl::Duration wait = absl::ZeroDuration();
 
-  // The next attempt comes after the wait, which doubles each time.
+  // Schedules the next attempt after a wait that doubles each time.
   void Failed(absl::Time now, const SessionOptions& options);
   void Succeeded() { *this = Retry(); }
 };
@@ -33,10 +33,10 @@ struct Retry {
 enum class Life : uint8_t { kNew, kRegistering, kRegistered, kExited };
 
 enum class JobPhase : uint8_t {
-  kPreparing,  // the adaptor opens data and plans memory
+  kPreparing,  // the host opens data and plans memory
   kServing,
-  kLeaving,  // no new unit; closes when nothing is open
-  kBroken,   // a fault was reported: waits until orders take the job away
+  kLeaving,  // starts no new unit; closes when nothing is open
+  kBroken,   // a fault was reported; waits for orders that take the job away
 };
 
 // Membership in the partitions' minimum.
@@ -44,13 +44,13 @@ enum class Presence : uint8_t { kParked, kEntering, kActive, kParking };
 
 enum class RequestKind : uint8_t { kPush, kClose, kEnter, kSkip, kPark, kPull };
 
-// Sent (or to be sent, as soon as the stream is up) and not answered.
+// A request without an answer: sent, or waiting for its stream.
 struct Request {
   RequestKind kind = RequestKind::kPush;
   FrameHeader header;
   BufferId buffer;
   UnitId unit;                                // kPush, kClose
-  absl::Time again = absl::InfiniteFuture();  // it was refused for now
+  absl::Time again = absl::InfiniteFuture();  // when to send it again after a temporary refusal
   Retry retry;
   int bad_digests = 0;
 };
@@ -64,17 +64,16 @@ struct Unit {
   UnitId id;
   WorkPurpose purpose = WorkPurpose::kTrain;
   WorkRanges ranges;
-  WorkRange item;  // what CLOSE names
-  bool closes =
-      false;    // false: evaluation, and extra work for a step whose closes another unit sends
-  Lease lease;  // id 0: BSP training
+  WorkRange item;       // the work that CLOSE names
+  bool closes = false;  // false: evaluation, or extra work for a step that another unit closes
+  Lease lease;          // id 0: BSP training
   Clock clock = 0;
   uint64_t job_step = 0;
 
   bool computed = false;
-  std::vector<uint32_t> arrived;      // per slice: ranges whose gradient came
-  std::vector<uint32_t> slices_left;  // per partition: slices whose pushes were not all sent
-  uint32_t partitions_left = 0;       // whose CLOSE was not sent
+  std::vector<uint32_t> arrived;      // per slice: ranges whose gradient has arrived
+  std::vector<uint32_t> slices_left;  // per partition: slices with unsent pushes
+  uint32_t partitions_left = 0;       // partitions whose CLOSE was not sent
   uint32_t pushes_open = 0;
   uint32_t closes_open = 0;
 
@@ -83,13 +82,13 @@ struct Unit {
   }
 };
 
-// One of the executor's copies of a slice's values.
+// A slice's values in one of the executor's copies.
 struct Held {
   Clock version = -1;  // -1: none
-  Clock newest = -1;   // the highest that was ever seen
+  Clock newest = -1;   // the highest ever seen
   Lsn lsn;
-  uint64_t request = 0;  // the pull that is open; 0: none
-  Clock wanted = -1;     // its clock
+  uint64_t request = 0;  // the open pull; 0: none
+  Clock wanted = -1;     // the open pull's clock
 };
 
 struct StreamState {
@@ -101,22 +100,22 @@ struct StreamState {
   Retry retry;
 };
 
-// What was computed of a BSP step, under which roster.
+// The part of a BSP step that was computed, and under which roster.
 struct StepWork {
   RosterNumber roster;
   WorkRanges ranges;
 };
 
 struct JobState {
-  // `memory`: of what comes and goes with units; outlives this.
+  // `memory`: for short-lived data of units; outlives this.
   explicit JobState(std::pmr::memory_resource* memory)
       : entered_at(memory), units(memory), step_work(memory), requests(memory), done(memory) {}
 
   JobDescription description;
   RunId run;
   JobPhase phase = JobPhase::kPreparing;
-  bool prepared = false;  // data, memory and all streams were ready once
-  bool member = false;    // the roster has this incarnation
+  bool prepared = false;  // data, memory and all streams have been ready
+  bool member = false;    // the roster contains this incarnation
   absl::Time leave_by = absl::InfiniteFuture();
 
   std::vector<SliceShape> slices;
@@ -127,32 +126,34 @@ struct JobState {
 
   absl::btree_map<PartitionId, View> views;
   RosterList roster;
-  ConsistencyPolicy policy;  // that is followed; the ordered one as soon as the unit in hand allows
+  // The policy in use; becomes the ordered one as soon as the current unit allows.
+  ConsistencyPolicy policy;
   PolicyNumber policy_number;
   ConsistencyPolicy ordered_policy;
   PolicyNumber ordered_policy_number;
-  uint64_t policy_end = std::numeric_limits<uint64_t>::max();  // steps from here on are of the next
-  bool hold = false;                                           // no new training unit
+  // Steps from here on belong to the next policy.
+  uint64_t policy_end = std::numeric_limits<uint64_t>::max();
+  bool hold = false;  // no new training unit
   uint32_t epoch = 0;
   bool training_open = false;
-  std::vector<Lease> evaluation;  // not begun, as ordered
+  std::vector<Lease> evaluation;  // ordered leases that were not begun
   std::vector<Lease> training;
 
   Presence presence = Presence::kParked;
-  uint32_t answers_left = 0;                     // to ENTER or PARK: partitions
-  std::pmr::map<PartitionId, Clock> entered_at;  // answers to ENTER so far
+  uint32_t answers_left = 0;                     // partitions that have not answered ENTER or PARK
+  std::pmr::map<PartitionId, Clock> entered_at;  // from the answers to ENTER so far
   Clock clock = 0;                               // of the next unit
   std::vector<Held> live;
   std::vector<Held> snapshot;
-  std::vector<Lsn> seen;  // per partition: the highest position seen or acked
+  std::vector<Lsn> seen;  // per partition: the highest position seen in values and acks
 
-  std::pmr::map<UnitId, Unit> units;  // not done
+  std::pmr::map<UnitId, Unit> units;  // units that are not done
   UnitId computing;                   // 0: none
   std::pmr::map<Clock, StepWork> step_work;
-  std::pmr::map<uint64_t, Request> requests;           // by request id: the order of sending
-  std::pmr::map<uint64_t, Lease> done;                 // resent until orders drop them
-  absl::btree_set<std::pair<ShardId, Answer>> warned;  // of refusals
-  WorkRanges prefetched;                               // as last told, for these
+  std::pmr::map<uint64_t, Request> requests;           // by request id, so in the order of sending
+  std::pmr::map<uint64_t, Lease> done;                 // reported until orders drop them
+  absl::btree_set<std::pair<ShardId, Answer>> warned;  // refusals that were logged
+  WorkRanges prefetched;                               // the last list, made for the state below
   uint64_t prefetched_orders = 0;
   Clock prefetched_clock = -1;
   UnitId prefetched_unit;
@@ -271,52 +272,52 @@ class Core {
 
   const SessionOptions options_;
   absl::Time now_;
-  Actions* actions_ = nullptr;  // of the Step under way
+  Actions* actions_ = nullptr;  // of the current Step
 
   Life life_ = Life::kNew;
   uint64_t registration_ = 0;
   Retry register_retry_;
   WorkerId worker_;
   Incarnation incarnation_;
-  Generation generation_;  // the highest seen of this cluster
+  Generation generation_;  // the highest seen in this cluster
   uint64_t cluster_ = 0;
 
   bool draining_ = false;
-  absl::Status exit_status_;  // of a drain that all was told of
+  absl::Status exit_status_;  // after a complete drain
   absl::Time drain_began_;
   absl::Time drain_by_ = absl::InfiniteFuture();
-  absl::Time drained_at_ = absl::InfiniteFuture();  // no job is left
+  absl::Time drained_at_ = absl::InfiniteFuture();  // since when no job is left
   absl::Time coordinator_heard_ = absl::InfinitePast();
   absl::Time shard_heard_ = absl::InfinitePast();
-  uint64_t drained_sequence_ = 0;  // of the first report that said drained
+  uint64_t drained_sequence_ = 0;  // of the first report with `drained`
 
   uint64_t sequence_ = 0;
   uint64_t sequence_taken_ = 0;
   int reports_under_way_ = 0;
-  bool news_ = false;  // since the last report
+  bool news_ = false;  // something to report since the last report
   absl::Time reported_at_ = absl::InfinitePast();
   Retry report_retry_;
   uint64_t orders_version_ = 0;
-  WorkerOrders orders_;  // the last ones, with what they left out, but for the job's description:
-  JobDescription described_;  // the last one that came
+  WorkerOrders orders_;       // the last orders, completed, without the job's description
+  JobDescription described_;  // the last description received
   bool have_orders_ = false;
 
   struct Finished {
-    uint64_t sequence = 0;  // of the first report that carried it; 0: none yet
+    uint64_t sequence = 0;  // of the first report that contained it; 0: none yet
     StepMetrics metrics;
   };
-  // Of what comes and goes with each unit: used again. Before what is allocated from it.
+  // For short-lived data of units, reused. Declared before the members that allocate from it.
   std::pmr::unsynchronized_pool_resource memory_;
-  std::vector<std::vector<uint32_t>> spare_counts_;  // of units that are over
+  std::vector<std::vector<uint32_t>> spare_counts_;  // of finished units, for reuse
   struct Wanted {
     ShardId shard;
     PartitionId partition;
     const View* view;
   };
-  std::vector<Wanted> wanted_streams_;  // of SyncStreams
+  std::vector<Wanted> wanted_streams_;  // scratch of SyncStreams
 
-  std::pmr::deque<Finished> finished_{&memory_};  // options_.metrics_waiting at most
-  absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // as asked for; set: answered
+  std::pmr::deque<Finished> finished_{&memory_};  // at most options_.metrics_waiting
+  absl::btree_map<uint64_t, std::optional<Inspection>> inspections_;  // by request; set: answered
   std::optional<Fault> fault_;
 
   absl::btree_map<ShardId, StreamState> streams_;
@@ -328,7 +329,7 @@ class Core {
 WorkRange RangeOf(const Work& work);
 void SetWork(const WorkRange& range, Work* work);
 
-// The aligned ranges that make up what of `wanted` is not in `have`, ascending.
+// The parts of `wanted` that `have` lacks, as aligned ranges in ascending order.
 WorkRanges Missing(const WorkRanges& wanted, const WorkRanges& have);
 
 }  // namespace starling::session

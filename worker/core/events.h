@@ -1,8 +1,8 @@
-// What a worker's session hears and what it asks for (docs/protocol.md, section 7). Plain values.
+// Events and actions of a worker's session (docs/protocol.md, section 7). Plain values.
 //
-// The adaptor (worker runtime) turns the outside into events and carries out actions in order. It
-// decides nothing. Payload bytes stay with the adaptor: the session sees BufferIds, and owns one
-// from the event that carries it until an action that names it (see there).
+// The host (worker/host) turns the outside world into events and carries out actions in order. It
+// decides nothing. Payload bytes stay with the host. The session sees BufferIds; it owns a buffer
+// from the event that carries it until an action that hands it over (see there).
 #ifndef STARLING_WORKER_CORE_EVENTS_H_
 #define STARLING_WORKER_CORE_EVENTS_H_
 
@@ -20,18 +20,18 @@
 
 namespace starling::session {
 
-// A unit of compute: one item (SSP, async, evaluation), or the subtrees of one step that this
-// worker was assigned (BSP). Never reused within a session.
+// A unit of compute: one item (SSP, async, evaluation), or the subtrees of one step that are
+// assigned to this worker (BSP). Ids are never reused within a session.
 using UnitId = Id<struct UnitIdTag, uint64_t>;
 
-// Ranges of one unit, or to be read ahead: usually so few that they need no memory of their own.
+// Ranges of one unit, or ranges to be read ahead. Usually few enough to need no allocation.
 using WorkRanges = absl::InlinedVector<WorkRange, 8>;
 
 // What the session needs to know of one slice of the job's layout.
 struct SliceShape {
   PartitionId partition;
   uint32_t elements = 0;
-  bool contributes = true;  // false: frozen: pulled once, never pushed
+  bool contributes = true;  // false: frozen, so pulled once and never pushed
 };
 
 // Which of the executor's two copies of the parameters.
@@ -52,10 +52,11 @@ struct Registered {
   uint64_t cluster = 0;
 };
 struct RegisterFailed {
-  absl::Status status;  // kFailedPrecondition: refused for good (version, name): the session exits
+  // kFailedPrecondition: a permanent refusal (version, name), so the session exits.
+  absl::Status status;
 };
 
-// The answer to action::Report: exactly one of both per Report. `incarnation` is the report's.
+// The answer to action::Report: exactly one of these two per Report. `incarnation` is the report's.
 struct Orders {
   Incarnation incarnation;
   WorkerOrders orders;
@@ -68,27 +69,28 @@ struct ReportFailed {
 struct StreamUp {
   ShardId shard;
 };
-// The stream broke, or could not be opened. Nothing of it arrives after this event.
+// The stream broke or could not be opened. Nothing arrives from it after this event.
 struct StreamDown {
   ShardId shard;
   absl::Status status;
 };
 
-// kAck, kValue or kError from a shard. kCredit is the adaptor's own business.
+// kAck, kValue or kError from a shard. The transport handles kCredit.
 struct Frame {
   ShardId shard;
   FrameHeader header;
   BufferId buffer;   // kValue: the slice's values; else 0
-  std::string text;  // kError: what the shard says
+  std::string text;  // kError: the shard's message
 };
 
 // The answer to action::Prepare.
 struct JobPrepared {
   RunId run;
-  // kDataLoss, kNotFound: the data's fault; kResourceExhausted: no memory here; else the model's.
+  // kDataLoss, kNotFound: bad data; kResourceExhausted: no memory on this worker; other errors: bad
+  // model.
   absl::Status status;
   std::vector<SliceShape> slices;  // by SliceId; partitions as JobDescription.partitions
-  bool device_lost = false;        // as UnitFailed's, with a status that is not OK
+  bool device_lost = false;        // as in UnitFailed; only with an error
 };
 
 // The answer to action::Inspect.
@@ -96,17 +98,17 @@ struct Inspected {
   Inspection inspection;
 };
 
-// The sum of range `range` (index in Compute.ranges) for `slice` is complete. With the last
-// range's, the unit does not read the slice's values any more: they may be overwritten by
-// InstallValue.
+// The sum of range `range` (index in Compute.ranges) for `slice` is complete. After the last
+// range's sum, the unit does not read the slice's values any more, so InstallValue may overwrite
+// them.
 struct SliceGradient {
   UnitId unit;
   uint32_t range = 0;
   SliceId slice;
   BufferId buffer;  // the session owns it until ReleaseBuffer
   uint32_t samples = 0;
-  // fp16: the sum is divided by 2^this, which the loss was scaled by. Skipped: it overflowed, or
-  // another sum of the unit did, and is zero instead.
+  // fp16: log2 of the scale of the loss, by which the sum was divided. `skipped`: this sum or
+  // another one of the unit overflowed, and this one is zero instead.
   uint8_t loss_scale_log2 = 0;
   bool skipped = false;
 };
@@ -117,8 +119,8 @@ struct RangeMetrics {
   uint64_t correct = 0;
 };
 
-// All of the unit's work is done, and all its SliceGradients were delivered before. Or: `finite` is
-// false, the unit stopped, and no gradient that depends on the bad value was delivered.
+// The unit's work is done, and all its SliceGradients have been delivered. Or `finite` is false:
+// the unit stopped, and no gradient that depends on the bad value was delivered.
 struct UnitComputed {
   UnitId unit;
   absl::InlinedVector<RangeMetrics, 8> metrics;  // per Compute.ranges
@@ -126,20 +128,20 @@ struct UnitComputed {
   std::string bad_layer;  // first layer whose output is not finite; may be empty
 };
 
-// The unit cannot be computed: a file that was good is not any more (kDataLoss, kNotFound), or our
-// fault.
+// The unit cannot be computed: a file is damaged or missing (kDataLoss, kNotFound), or there is an
+// error of our own.
 struct UnitFailed {
   UnitId unit;
   absl::Status status;
-  // Nothing can be computed in this process any more: the worker leaves, so that others may. Else
-  // the job cannot go on.
+  // This process can compute nothing any more, so the worker leaves and others take over. False:
+  // the job cannot continue on this worker.
   bool device_lost = false;
 };
 
 // SIGTERM: finish the unit, push, leave, exit.
 struct Drain {};
 
-// Time passes. Wanted every 50 ms or so; `now` moves retries and deadlines.
+// The passage of time, for retries and deadlines. Should come about every 50 ms.
 struct Tick {};
 
 }  // namespace event
@@ -153,19 +155,19 @@ using Event = std::variant<event::Registered, event::RegisterFailed, event::Orde
 
 namespace action {
 
-// Calls Coordinator.Register. The nonce is a function of the process and `registration`, so that a
+// Calls Coordinator.Register. The nonce depends on the process and `registration` only, so a
 // retried call (same number) gets the same answer.
 struct Register {
   uint64_t registration = 0;
 };
 
-// Calls Coordinator.ReportWorker. The adaptor adds hidden_share and samples_per_second. At most
-// two are under way: the coordinator holds the first until it has news, the second is news of ours.
+// Calls Coordinator.ReportWorker. The host adds hidden_share and samples_per_second. At most two
+// calls are in flight: the coordinator holds one until it has news, and the other carries our news.
 struct Report {
   WorkerReport report;
 };
 
-// Opens the stream to a shard; answered by StreamUp or StreamDown. Disconnect is not answered.
+// Opens the stream to a shard. Answered by StreamUp or StreamDown. Disconnect has no answer.
 struct Connect {
   ShardId shard;
   std::string address;
@@ -174,19 +176,19 @@ struct Disconnect {
   ShardId shard;
 };
 
-// Sends one frame. `digest` is the adaptor's to fill in. The bytes of `buffer` (kPush; else 0) stay
-// as they are until ReleaseBuffer: the same buffer may be sent again.
+// Sends one frame. The host fills in `digest`. The bytes of `buffer` (kPush; else 0) must not
+// change until ReleaseBuffer, since the same buffer may be sent again.
 struct Send {
   ShardId shard;
   FrameHeader header;
   BufferId buffer;
 };
 
-// Opens the data, plans memory, builds the executor; answered by JobPrepared.
+// Opens the data, plans memory and builds the executor. Answered by JobPrepared.
 struct Prepare {
   JobDescription job;
 };
-// Drops all of it. The unit under way, if any, was abandoned before.
+// Drops everything of the job. Its current unit, if any, was abandoned before.
 struct CloseJob {
   RunId run;
 };
@@ -195,36 +197,35 @@ struct Inspect {
   InspectRequest request;
 };
 
-// The whole list of ranges that will be computed next, in order, the unit under way left out.
-// Replaces the one before: the loader stages those and may drop others.
+// The complete list of ranges to be computed next, in order, without the current unit. Replaces the
+// previous list: the loader reads these ahead and may drop others.
 struct Prefetch {
   WorkRanges ranges;
 };
 
-// Computes `ranges` one after another. An operator runs as soon as all its slices of `params` have
-// the version `clock` (InstallValue); a slice that does not contribute: any version. One unit at a
-// time: it begins when an abandoned one has stopped. kTrain: SliceGradients, then UnitComputed.
-// kEvaluate: only UnitComputed.
+// Computes `ranges` one after another. An operator runs as soon as all its slices in `params` have
+// version `clock` (InstallValue); a slice that does not contribute may have any version. One unit
+// runs at a time, so this one starts after an abandoned one has stopped. kTrain: SliceGradients,
+// then UnitComputed. kEvaluate: only UnitComputed.
 struct Compute {
   UnitId unit;
   WorkRanges ranges;
   Clock clock = 0;        // kSnapshot: the epoch
-  uint64_t job_step = 0;  // random numbers are drawn for it; kEvaluate: 0
+  uint64_t job_step = 0;  // random numbers depend on it; kEvaluate: 0
   WorkPurpose purpose = WorkPurpose::kTrain;
   Params params = Params::kLive;
-  // SliceGradients come when all are complete, and if one is skipped all are: who takes the first
-  // has taken all.
+  // SliceGradients are delivered together when all are complete, and if one is skipped, all are.
   bool whole = false;
 };
 
-// Nobody wants the unit any more. Events of it that still come are ignored (their buffers
-// released). It may go on reading values for a moment: an InstallValue into its copy waits in the
-// adaptor until it has stopped.
+// The unit is no longer wanted. Its remaining events are ignored and their buffers released. It may
+// still read values for a moment, so an InstallValue into its copy waits in the host until it has
+// stopped.
 struct Abandon {
   UnitId unit;
 };
 
-// The executor takes `buffer` over: the values of `slice`, which have version `clock` now.
+// The executor takes `buffer` over. It has the values of `slice` at version `clock`.
 struct InstallValue {
   SliceId slice;
   BufferId buffer;
@@ -233,20 +234,19 @@ struct InstallValue {
   uint8_t loss_scale_log2 = 0;  // fp16, kLossScaleSlice: of gradients computed from this version
 };
 
-// What the live copy of the parameters holds is void: no unit may start on it, whatever its
-// version. `snapshot_too`: what the other holds is, too.
+// The values in the live copy are void: no unit may start on them, no matter which version they
+// have. `snapshot_too`: the snapshot's values are void, too.
 struct ForgetValues {
   bool snapshot_too = true;
 };
 
-// The session is done with these bytes: a push that was acked or dropped, a value that came too
-// late. A Send of them may still be queued in the adaptor (which may drop that frame, or keep the
-// bytes alive).
+// The session is done with these bytes: a push was acked or dropped, or a value came too late. A
+// Send of them may still be queued in the host, which may drop that frame or keep the bytes alive.
 struct ReleaseBuffer {
   BufferId buffer;
 };
 
-// A line for the log: what is in the way of the job here. Once for each cause.
+// A line for the log about a problem of the job on this worker. Once for each cause.
 struct Warn {
   std::string text;
 };

@@ -1,4 +1,4 @@
-// Answers from shards. What nobody waits for any more is let go.
+// Answers from shards. Answers that no request waits for are dropped.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +34,7 @@ void Core::OnAck(uint64_t id, const FrameHeader& header) {
   Answered(id);
 }
 
-// The request is over: its bytes are free, and what waited for it may go on.
+// The request is over: its buffer is released, and whatever waited for it goes on.
 void Core::Answered(uint64_t id) {
   JobState& job = *job_;
   const RequestKind kind = job.requests.at(id).kind;
@@ -96,9 +96,9 @@ void Core::OnValue(uint64_t id, const event::Frame& e) {
                           h.loss_scale_log2});
 }
 
-// The copy that the pull was for is gone: its epoch's evaluation is over, or the lease went to
-// somebody else. While the orders still have the lease, true is what they will say next: the pull
-// is sent again until then.
+// The snapshot for this pull is gone: the epoch's evaluation is over, or another worker has the
+// lease. False: the orders still contain the lease. New orders will drop it, and the pull is sent
+// again until then.
 bool Core::DropStaleEvaluation(uint64_t id) {
   JobState& job = *job_;
   const auto computing = job.units.find(job.computing);
@@ -120,21 +120,21 @@ bool Core::DropStaleEvaluation(uint64_t id) {
   return true;
 }
 
-// What each refusal means is in docs/protocol.md, section 2.
+// docs/protocol.md, section 2, says what each refusal means.
 void Core::OnRefused(uint64_t id, const event::Frame& e) {
   JobState& job = *job_;
   Request& request = job.requests.at(id);
   const Answer answer = e.header.answer;
   const bool fenced = answer == Answer::kStaleIncarnation;
-  // To a worker that leaves, a shard that has the run no more gives no more values: what it still
-  // computes would not count. Where the job goes on, a shard that does not host it may do so soon.
+  // If this worker leaves the job and a shard no longer has the run, its remaining work would not
+  // count. If the job goes on, a shard that does not host it may do so soon.
   const bool ordered = orders_.has_run() && RunOf(orders_.run()) == job.run;
   const bool over =
       fenced || answer == Answer::kStaleRun || (answer == Answer::kNotHosted && !ordered);
   if (over && job.phase == JobPhase::kLeaving) return CloseJob();
   if (fenced) return Rejoin(e.text);
   if (answer == Answer::kStaleClock) {
-    // The others are beyond this worker's step: it enters again, to learn where they are.
+    // The others are past this worker's step, so it enters again to learn where they are.
     if (!IsEvaluationPull(request)) return DropTraining();
     if (DropStaleEvaluation(id)) return;
   }
@@ -160,7 +160,8 @@ void Core::OnRefused(uint64_t id, const event::Frame& e) {
     }
     default: break;
   }
-  // Stale view, not hosted (yet), over budget, an older or newer run: orders or time will tell.
+  // Stale view, not hosted (yet), over budget, an older or newer run: new orders or time will
+  // resolve it.
   request.retry.Failed(now_, options_);
   request.again = request.retry.at;
 }

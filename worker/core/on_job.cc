@@ -1,4 +1,4 @@
-// A job's life on this worker: prepared, served, left, closed; and the process's own end.
+// A job on this worker: it is prepared, served, left and closed. Also the end of the process.
 #include <algorithm>
 #include <utility>
 
@@ -50,7 +50,7 @@ void Core::On(const event::JobPrepared& e) {
   if (job.phase == JobPhase::kPreparing) job.phase = JobPhase::kServing;
 }
 
-// Ready for work: data and memory are, and all streams were up at once.
+// Ready for work: data and memory are ready, and all streams were up at the same time.
 void Core::MaybePrepared() {
   if (!job_.has_value() || job_->prepared || job_->phase != JobPhase::kServing) return;
   if (job_->views.size() < job_->description.partitions() || streams_.empty()) return;
@@ -79,7 +79,7 @@ void Core::Leave() {
   job_->training.clear();
   if (job_->computing.value != 0 &&
       job_->units.at(job_->computing).purpose == WorkPurpose::kEvaluate && !draining_) {
-    AbandonComputing();  // its copy may be reused as soon as the job goes
+    AbandonComputing();  // shards may discard its copy once this worker has left
   }
 }
 
@@ -89,7 +89,7 @@ void Core::MaybeFinishLeaving() {
   if (!open || now_ >= job_->leave_by || NobodyFinishesWithUs()) CloseJob();
 }
 
-// A drain needs all shards of the job, and somebody who says something.
+// A drain can finish only if all shards of the job have streams and a daemon still answers.
 bool Core::NobodyFinishesWithUs() const {
   if (!draining_) return false;
   for (const auto& [shard, stream] : streams_) {
@@ -112,7 +112,8 @@ void Core::CloseJob() {
   MaybeStartJob();
 }
 
-// The job cannot go on here: nothing more of it leaves this worker, and the coordinator hears why.
+// The job cannot continue on this worker: sends nothing more for it, and reports the fault to the
+// coordinator.
 void Core::Break(Fault::Kind kind, std::string message) {
   JobState& job = *job_;
   fault_.emplace();
@@ -133,7 +134,7 @@ void Core::MaybeExit() {
   const bool told =
       life_ == Life::kRegistered && drained_sequence_ != 0 && sequence_taken_ >= drained_sequence_;
   if (!job_.has_value()) drained_at_ = std::min(drained_at_, now_);
-  // A coordinator that has been silent for long is asked once more, shortly.
+  // A coordinator that has been silent for long gets one more short chance.
   const absl::Time heard = std::max(coordinator_heard_, drain_began_);
   const absl::Time silent_at =
       std::max(heard + options_.silence_deadline, drained_at_ + options_.silence_deadline / 4);

@@ -1,5 +1,5 @@
-// Orders are the desired state, as changes since what a report had seen: the last ones win, old
-// ones change nothing.
+// Orders are the desired state, sent as changes since the version that a report had seen. The last
+// ones win; old ones change nothing.
 #include <algorithm>
 #include <utility>
 
@@ -52,8 +52,8 @@ void Core::On(const event::ReportFailed& e) {
   news_ = true;
 }
 
-// A job's description comes once. One that was not kept comes again: the next report says that the
-// job is not served, and that these orders were not seen.
+// A job's description is sent once. If it was not kept, it is sent again, because the next report
+// says that the job is not served and that these orders were not seen.
 bool Core::HasDescription(const WorkerOrders& orders) {
   if (!orders.has_run()) return true;
   const RunId run = RunOf(orders.run());
@@ -66,7 +66,7 @@ bool Core::HasDescription(const WorkerOrders& orders) {
 }
 
 void Core::TakeOrders(const WorkerOrders& orders) {
-  news_ = true;  // the coordinator waits to hear which orders we have
+  news_ = true;  // the coordinator waits to learn which orders we have
   if (!HasDescription(orders)) return;
   orders_version_ = orders.version();
   WorkerOrders before = std::exchange(orders_, orders);
@@ -106,7 +106,7 @@ void Core::UpdatePolicy(const WorkerOrders& orders) {
       orders.has_policy_end() ? orders.policy_end() : std::numeric_limits<uint64_t>::max();
   job.hold = orders.hold();
   if (job.phase != JobPhase::kPreparing) return;
-  job.policy = job.ordered_policy;  // nothing was begun
+  job.policy = job.ordered_policy;  // nothing was started yet
   job.policy_number = job.ordered_policy_number;
 }
 
@@ -116,9 +116,9 @@ bool Core::IsDelivered(UnitId id) const {
                      [](uint32_t left) { return left == 0; });
 }
 
-// The ordered policy is in force: what was begun under the one before is applied on all partitions,
-// whoever sent it. Starts anew, as one that joins: its clock is the policy's step. A unit that
-// has only its losses to tell is waited for.
+// The ordered policy is in force: work that was started under the previous one is applied on all
+// partitions. Starts over like a joining worker, with the policy's step as its clock. First waits
+// for a unit that only has its losses left to report.
 void Core::TakePolicy() {
   if (!job_.has_value() || job_->policy_number == job_->ordered_policy_number) return;
   JobState& job = *job_;
@@ -133,7 +133,7 @@ void Core::TakePolicy() {
   job.policy_number = job.ordered_policy_number;
 }
 
-// A partition whose primary is another one than before gets its open requests again.
+// If a partition has a new primary, its open requests are sent again.
 void Core::UpdateViews(const WorkerOrders& orders) {
   for (const View& view : orders.views()) {
     View& held = job_->views[PartitionId(view.partition())];
@@ -163,7 +163,7 @@ void Core::UpdateLeases(const WorkerOrders& orders) {
     auto& queue = lease.work().purpose() == EVALUATE ? job.evaluation : job.training;
     queue.push_back(lease);
   }
-  job.done = std::move(done);  // of the same memory: nothing is copied
+  job.done = std::move(done);  // same memory resource, so nothing is copied
   const auto earlier = [](const Lease& a, const Lease& b) {
     return RangeOf(a.work()) < RangeOf(b.work());
   };

@@ -1,4 +1,5 @@
-// Registration: a name becomes an id with an incarnation, and again when that was fenced.
+// Registration: the worker gets an id and an incarnation for its name, and a new incarnation after
+// it was fenced.
 #include "absl/strings/str_cat.h"
 #include "worker/core/core.h"
 
@@ -16,7 +17,7 @@ void Core::On(const event::Registered& e) {
   register_retry_.Succeeded();
   worker_ = e.worker;
   incarnation_ = e.incarnation;
-  // Another cluster counts its generations anew.
+  // Another cluster has its own generations.
   generation_ = e.cluster == cluster_ ? std::max(generation_, e.generation) : e.generation;
   cluster_ = e.cluster;
   sequence_ = 0;
@@ -40,11 +41,11 @@ void Core::On(const event::RegisterFailed& e) {
   register_retry_.Failed(now_, options_);
 }
 
-// This incarnation is fenced: nothing that it began can count any more. What the job's preparation
-// cost (open data, planned memory) is kept.
+// This incarnation is fenced, so none of its work counts any more. The results of the job's
+// preparation (open data, planned memory) are kept.
 void Core::Rejoin(absl::string_view why) {
   if (!draining_) Do(action::Warn{absl::StrCat("registers anew: ", why)});
-  // What broke it may be over for the next one, which tries anew.
+  // The fault may not affect the next incarnation, which tries again.
   if (job_.has_value() && job_->phase == JobPhase::kBroken) CloseJob();
   if (job_.has_value()) {
     DropTraining();

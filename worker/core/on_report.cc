@@ -1,4 +1,5 @@
-// Reports say the whole of what this worker has; what was not taken is said again.
+// Reports contain everything that this worker holds. What the coordinator has not accepted is
+// repeated.
 #include <algorithm>
 
 #include "worker/core/core.h"
@@ -6,7 +7,7 @@
 namespace starling::session {
 
 void Core::MaybeReport() {
-  // Who drains has no time for long waits.
+  // A draining worker has no time for long waits.
   const absl::Time again = draining_
                                ? std::min(report_retry_.at, reported_at_ + options_.retry_least)
                                : report_retry_.at;
@@ -37,7 +38,7 @@ WorkerReport Core::MakeReport() {
   }
   if (draining_ && !job_.has_value() &&
       static_cast<size_t>(report.finished_size()) == finished_.size()) {
-    report.set_drained(true);  // it says all that is left to say
+    report.set_drained(true);  // this report has everything that is left
     if (drained_sequence_ == 0) drained_sequence_ = sequence_;
   }
   for (const auto& [request, inspection] : inspections_) {
@@ -58,8 +59,8 @@ WorkerReport Core::MakeReport() {
     report.add_leases_held(unit.lease.id());
     report.add_leases_begun(unit.lease.id());
   }
-  // Done is what the coordinator knows the sums of, so it is not while some of them wait for a
-  // later report.
+  // A lease is reported done together with its sums, so not while some of them wait for a later
+  // report.
   const bool all_told = static_cast<size_t>(report.finished_size()) == finished_.size();
   for (const auto& [id, lease] : job.done) {
     if (all_told) {

@@ -1,4 +1,4 @@
-// Streams to the shards, and everything that is open on them.
+// Streams to the shards, and the open requests on them.
 #include <algorithm>
 
 #include "common/defences.h"
@@ -6,7 +6,7 @@
 
 namespace starling::session {
 
-// One stream to each primary, at its present address and incarnation.
+// Keeps one stream to each primary, at its present address and incarnation.
 void Core::SyncStreams() {
   std::vector<Wanted>& wanted = wanted_streams_;
   wanted.clear();
@@ -16,7 +16,7 @@ void Core::SyncStreams() {
       if (view.primary() != 0) wanted.push_back({ShardId(view.primary()), partition, &view});
     }
   }
-  // By shard; of a shard's partitions the last one's view counts.
+  // Sorted by shard; the view of a shard's last partition counts.
   std::sort(wanted.begin(), wanted.end(), [](const Wanted& a, const Wanted& b) {
     return a.shard != b.shard ? a.shard < b.shard : b.partition < a.partition;
   });
@@ -50,7 +50,7 @@ void Core::DisconnectAll() {
   streams_.clear();
 }
 
-// Everything that is open goes out again, in the order in which it was first sent.
+// All open requests are sent again, in their original order.
 void Core::On(const event::StreamUp& e) {
   const auto it = streams_.find(e.shard);
   if (it == streams_.end() || !it->second.connecting) return;
@@ -67,15 +67,15 @@ void Core::On(const event::StreamUp& e) {
 void Core::On(const event::StreamDown& e) {
   const auto it = streams_.find(e.shard);
   if (it == streams_.end()) return;
-  // A stream that was up is tried again at once; one that could not be opened, later.
+  // A stream that was up is reopened at once; a stream that could not be opened is retried later.
   if (!it->second.up) it->second.retry.Failed(now_, options_);
   if (it->second.up) it->second.down_since = now_;
   it->second.up = false;
   it->second.connecting = false;
 }
 
-// A request keeps its id, its bytes and what it says; only the view may be a newer one, and a
-// pull's lower bound. Without a stream it waits for StreamUp.
+// A request keeps its id, bytes and fields. Only its view and a pull's lower bound are updated.
+// Without a stream it waits for StreamUp.
 void Core::Transmit(Request& request) {
   request.again = absl::InfiniteFuture();
   const auto view = job_->views.find(request.header.partition);
@@ -97,7 +97,7 @@ void Core::SendAgainDue() {
   }
 }
 
-// The caller fills in the rest of the header, and calls Transmit.
+// The caller fills in the rest of the header and calls Transmit.
 Request& Core::NewRequest(RequestKind kind, FrameType type, PartitionId partition) {
   const uint64_t id = next_request_++;
   Request& request = job_->requests[id];

@@ -1,4 +1,4 @@
-// What the executor delivers: gradients become pushes, a whole unit becomes closes.
+// Results of the executor: gradients become pushes, a finished unit becomes closes.
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
@@ -70,11 +70,11 @@ void Core::On(const event::UnitComputed& e) {
     m.set_correct(e.metrics[i].correct);
     m.set_clock(unit.clock);
   }
-  // While no coordinator takes them, the oldest are given up: a loss less, or an evaluation's unit
-  // again.
+  // While no coordinator accepts them, the oldest are dropped. That loses a loss, or repeats an
+  // evaluation unit.
   while (finished_.size() > options_.metrics_waiting) finished_.pop_front();
   news_ = true;
-  if (unit.closes) {  // partitions that hold only frozen slices were not closed by a push
+  if (unit.closes) {  // no push has closed partitions with only frozen slices
     for (uint32_t p = 0; p < job.contributing.size(); ++p) {
       if (job.contributing[p] == 0) SendClose(unit, PartitionId(p));
     }
@@ -94,8 +94,8 @@ void Core::On(const event::UnitFailed& e) {
         absl::StrCat(Blame(&job_->units.at(e.unit)), ": ", std::string(e.status.message())));
 }
 
-// A unit is over when it was computed, and all that it sent was answered. Then its lease is done;
-// in BSP the step is sealed everywhere, and extra work for it is in vain.
+// A unit is over when it was computed and all its requests were answered. Its lease is done then.
+// In BSP the step is sealed everywhere, so extra work for it is useless.
 void Core::MaybeDone(UnitId id) {
   JobState& job = *job_;
   const auto it = job.units.find(id);
@@ -125,7 +125,7 @@ void Core::AbandonComputing() {
   if (job_->computing.value != 0) DropUnit(job_->computing);
 }
 
-// Forgets the unit and what is open of it. Its ranges count as not computed.
+// Forgets the unit and its open requests. Its ranges count as not computed.
 void Core::DropUnit(UnitId id) {
   JobState& job = *job_;
   if (job.computing == id) {
@@ -148,7 +148,7 @@ void Core::DropUnit(UnitId id) {
   ForgetStepWithoutUnits(unit.clock);
 }
 
-// All training that is under way, and the presence with it. Evaluation goes on.
+// Drops all training in progress, and the presence with it. Evaluation goes on.
 void Core::DropTraining() {
   JobState& job = *job_;
   for (auto it = job.units.begin(); it != job.units.end();) {

@@ -51,7 +51,7 @@ void Core::SendEnters() {
   SendToAll(RequestKind::kEnter, frame_flags::kEnter);
 }
 
-// Open pulls go, too: a parked replica waits for nothing.
+// Drops open pulls, too: a parked replica waits for nothing.
 void Core::SendParks() {
   for (const Held& held : job_->live) {
     if (held.request != 0) Drop(held.request);
@@ -69,13 +69,13 @@ void Core::SendToAll(RequestKind kind, uint16_t flags) {
   }
 }
 
-// All partitions said where this replica stands: it starts at the furthest of them, and tells the
-// others (BSP: at the step that is not sealed everywhere).
+// All partitions have reported this replica's clock. It starts at the highest one and skips to it
+// on the others (BSP: at the first step that is not sealed everywhere).
 void Core::BecomeActive() {
   JobState& job = *job_;
   std::optional<Clock> found;
   for (const auto& [partition, clock] : job.entered_at) {
-    // Where all slices are frozen no step is sealed.
+    // A partition with only frozen slices seals no steps.
     if (job.bsp() && job.contributing[partition.value] == 0) continue;
     const Clock so_far = found.value_or(clock);
     found = job.bsp() ? std::min(so_far, clock) : std::max(so_far, clock);

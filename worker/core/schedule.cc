@@ -1,4 +1,4 @@
-// What is computed next, and which values it needs.
+// What to compute next, and which values it needs.
 #include <algorithm>
 
 #include "common/placement/layout.h"
@@ -7,7 +7,7 @@
 namespace starling::session {
 namespace {
 
-// One unit computes while the pushes of one before it are not all acked.
+// One unit computes while pushes of the previous one are not all acked.
 constexpr size_t kTrainingUnitsMax = 2;
 
 bool Contains(const WorkRange& outer, const WorkRange& inner) {
@@ -63,7 +63,7 @@ uint64_t Core::JobStep(const WorkRange& item) const {
   return item.epoch * job_->steps + item.first / job_->micro_batches;
 }
 
-// Whether there is a training unit that may be computed next.
+// Whether a training unit may be computed next.
 bool Core::HasTraining() const {
   const JobState& job = *job_;
   if (job.hold || job.policy_number != job.ordered_policy_number) return false;
@@ -130,8 +130,8 @@ bool Core::StartStep() {
   return true;
 }
 
-// A new roster may give this worker more of the steps under way (BSP). What it did is not done
-// again; a later step has to wait, since it cannot get its values before this one is sealed.
+// A new roster may give this worker more work in the current steps (BSP). Work that it has done is
+// not repeated. A later step has to wait, since its values come only after this step is sealed.
 void Core::StartMissing() {
   JobState& job = *job_;
   if (!job.member || job.presence != Presence::kActive) return;
@@ -160,7 +160,7 @@ void Core::StartMissing() {
   }
 }
 
-// A value of version step + 1 is proof that the step is sealed for its slice.
+// A value of version step + 1 proves that the step is sealed for that slice.
 bool Core::Sealed(Clock step) const {
   for (size_t s = 0; s < job_->slices.size(); ++s) {
     if (job_->slices[s].contributes && job_->live[s].newest <= step) return false;
@@ -203,13 +203,13 @@ void Core::Begin(Unit unit) {
   const Params params = train ? Params::kLive : Params::kSnapshot;
   if (!begun.ranges.empty()) {
     job.computing = id;
-    // In BSP the step's decision makes a skip whole, and gradients need not wait for each other.
+    // In BSP the step's decision skips whole steps, so gradients need not wait for each other.
     const bool whole = train && !job.bsp() && job.description.spec().precision() == PRECISION_FP16;
     Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params, whole});
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock);
     return;
   }
-  // Nothing of this step is ours: it is closed at once, and the next one's values are wanted.
+  // This worker has no part of this step: closes it at once and pulls the next step's values.
   begun.computed = true;
   if (static_cast<uint64_t>(clock + 1) < job.steps_in_job) {
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock + 1);
@@ -217,19 +217,20 @@ void Core::Begin(Unit unit) {
   for (uint32_t p = 0; p < job.contributing.size(); ++p) SendClose(begun, PartitionId(p));
 }
 
-// The unit is over: the next ones use its memory.
+// Keeps the finished unit's memory for the next units.
 void Core::KeepCounts(Unit& unit) {
   for (std::vector<uint32_t>* counts : {&unit.arrived, &unit.slices_left}) {
     if (counts->capacity() > 0) spare_counts_.push_back(std::move(*counts));
   }
 }
 
-// Makes sure that the slice has this version, or that a pull for it is open, and no other.
+// Ensures that the slice has this version, or that a pull for exactly this version is open.
 void Core::Want(SliceId slice, Params params, Clock clock) {
   JobState& job = *job_;
   const bool live = params == Params::kLive;
   Held& held = (live ? job.live : job.snapshot)[slice.value];
-  if (live && !job.slices[slice.value].contributes) clock = 0;  // frozen: never another
+  if (live && !job.slices[slice.value].contributes)
+    clock = 0;  // frozen slices have only this version
   if (held.request != 0 && held.wanted == clock && held.version != clock) return;
   if (held.request != 0) Drop(held.request);
   if (held.version == clock) return;

@@ -32,8 +32,7 @@ void Core::Step(const Event& event, absl::Time now, Actions& actions) {
   actions_ = nullptr;
 }
 
-// What follows from the state, whatever the event was: each line does nothing unless something is
-// due.
+// Acts on the state after any event. Each line does nothing unless something is due.
 void Core::Pump() {
   if (life_ == Life::kExited) return;
   MaybeRegister();

@@ -1,16 +1,17 @@
-// A worker's life, decided without I/O: registration, the job that it serves, membership, leases or
-// BSP subtrees, pulls, pushes, closes, retries, draining. docs/protocol.md is the normative text.
+// Makes a worker's decisions without I/O: registration, the job that it serves, membership, leases
+// or BSP subtrees, pulls, pushes, closes, retries, draining. docs/protocol.md is normative.
 //
 //   Session session({.name = "worker-0"});
 //   session.Step(event::Tick{}, now, actions);
 //
-// Rules that the adaptor can rely on:
+// What the host can rely on:
 // * The first Tick registers. After Exit nothing follows.
-// * A shard is sent to only between its StreamUp and its StreamDown or Disconnect; after another
-//   StreamUp everything that was not answered is sent again, the same bytes, in the same order.
-// * InstallValue never comes for a slice that a unit may still read an older version of, but for a
-//   unit that was abandoned: the adaptor keeps the value until that one has stopped, and drops it
-//   at ForgetValues and CloseJob.
+// * Frames are sent to a shard only between its StreamUp and its StreamDown or Disconnect. After
+//   the next StreamUp, all unanswered requests are sent again, with the same bytes and in the same
+//   order.
+// * InstallValue never comes for a slice of which a wanted unit may still read an older version.
+//   For an abandoned unit, the host keeps the value until the unit has stopped, and drops it at
+//   ForgetValues and CloseJob.
 // * A unit's CLOSE to a partition follows, on the same stream, all its pushes to that partition.
 #ifndef STARLING_WORKER_CORE_SESSION_H_
 #define STARLING_WORKER_CORE_SESSION_H_
@@ -29,34 +30,35 @@ namespace starling::session {
 struct SessionOptions {
   std::string name;  // for messages
 
-  // Waits before something is tried again, doubled up to the greatest.
+  // Waits before a retry, doubled up to the maximum.
   absl::Duration retry_least = absl::Milliseconds(50);
   absl::Duration retry_most = absl::Seconds(2);
-  // No two reports closer than this, unless the coordinator answers sooner and has the last one.
+  // The minimum time between two reports, unless the coordinator has already answered the last one.
   absl::Duration report_spacing = absl::Milliseconds(10);
-  // A job that was taken away, or a drain, is dropped when finishing it takes longer.
+  // If finishing a job after new orders or a drain takes longer than this, the job is dropped.
   absl::Duration leave_deadline = absl::Seconds(10);
-  // A drain does not wait longer than this for a shard without a stream, nor for a coordinator or
-  // for shards that say nothing. Who answers is waited for as long as leave_deadline.
+  // A drain waits this long at most for a shard without a stream, and for a silent coordinator or
+  // silent shards. For daemons that answer, it waits up to leave_deadline.
   absl::Duration silence_deadline = absl::Seconds(2);
-  // Ranges staged ahead.
+  // Ranges read ahead.
   int prefetch_ranges = 8;
-  // Units that were finished: of them in one report, and kept until a coordinator takes them.
+  // Metrics of finished units: how many fit into one report, and how many are kept for a
+  // coordinator to accept.
   size_t metrics_per_report = limits::kMetricsPerReportMax;
   size_t metrics_waiting = limits::kMetricsWaitingMax;
 };
 
-// What a worker is doing, for telling where its time goes.
+// What a worker is doing, to account for its time.
 enum class Activity : uint8_t {
   kIdle,       // there is no unit to compute, or no job
   kComputing,  // a training unit
   kEvaluating,
-  kUnacked,  // there is a unit to compute, but pushes of those before are not acknowledged
+  kUnacked,  // there is a unit to compute, but pushes of previous units are not acknowledged
 };
 
-// From JobPrepared on, a job of so many slices may have this many requests open before anything
-// that keeps them, here or in the adaptor, allocates: a push and a pull of each slice for two
-// units, and what else a unit asks. Shards that are late for a moment make no more of them.
+// How many open requests of a job with `slices` slices need no allocation after JobPrepared, here
+// or in the host: a push and a pull of each slice for two units, and a unit's other requests.
+// Shards that are late for a moment do not add requests.
 constexpr size_t RequestsAtFirst(size_t slices) { return 4 * slices + 64; }
 
 RunId RunOf(const Run& run);
@@ -71,7 +73,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Never blocks. Appends the actions, to be carried out in order.
+  // Never blocks. Appends actions, to be carried out in order.
   void Step(const Event& event, absl::Time now, Actions& actions);
 
   // As of the last Step.
