@@ -1,4 +1,4 @@
-// What a BufferId of the session stands for: bytes that the host holds.
+// The buffers behind the session's BufferIds.
 #ifndef STARLING_WORKER_HOST_BUFFER_TABLE_H_
 #define STARLING_WORKER_HOST_BUFFER_TABLE_H_
 
@@ -16,7 +16,7 @@
 
 namespace starling {
 
-// A value that arrived, until it is installed.
+// A value that has arrived and is not installed yet.
 struct ArrivedValue {
   ReceivedPayload payload;
   SliceArrival arrival;
@@ -31,11 +31,11 @@ class BufferTable {
     held_.emplace(id, std::move(buffer));
     return id;
   }
-  // There is such a buffer, and it is a gradient.
+  // The buffer must exist and be a gradient.
   const std::shared_ptr<GradientBuffer>& Gradient(BufferId id) const {
     return std::get<std::shared_ptr<GradientBuffer>>(held_.at(id));
   }
-  // There is such a buffer, and it is a value: the caller's from now on.
+  // The buffer must exist and be a value, which is moved to the caller.
   ArrivedValue TakeValue(BufferId id) {
     const auto it = held_.find(id);
     ArrivedValue value = std::get<ArrivedValue>(std::move(it->second));
@@ -44,7 +44,7 @@ class BufferTable {
   }
   void Release(BufferId id) { held_.erase(id); }
   size_t size() const { return held_.size(); }
-  // So many more take no memory.
+  // This many more buffers need no allocation.
   void Reserve(size_t buffers) {
     ReserveNodes(
         buffers, [](uint64_t i) { return BufferId(i); }, &held_);
@@ -52,7 +52,7 @@ class BufferTable {
 
  private:
   uint64_t last_ = 0;
-  std::pmr::unsynchronized_pool_resource memory_;  // used again
+  std::pmr::unsynchronized_pool_resource memory_;  // reused
   std::pmr::map<BufferId, HeldBuffer> held_{&memory_};
 };
 

@@ -11,7 +11,8 @@ namespace starling {
 namespace {
 
 constexpr size_t kMiB = 1 << 20;
-// What a process may take to use a GPU at all: its context, kernels, the libraries' workspaces.
+// The memory that a process may need just to use a GPU: its context, kernels and library
+// workspaces.
 constexpr size_t kContextBytes = size_t{1} << 30;
 
 }  // namespace

@@ -17,8 +17,8 @@
 namespace starling {
 namespace {
 
-// The sizes of micro-batches that a pass over `samples` meets. An epoch that is cut short by
-// Stop.steps meets no others.
+// The sizes of micro-batches in a pass over `samples`. An epoch that Stop.steps cuts short has no
+// others.
 absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batch& batch) {
   STARLING_ASSIGN_OR_RETURN(const BatchPlan plan,
                             BatchPlan::Make(samples, batch.global(), batch.micro_batches()));
@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
   return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
-// Every worker must see the samples that the job was accepted with, or its epochs would differ.
+// Every worker must see the samples with which the job was accepted, or its epochs would differ.
 absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
   if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(part, ": this worker sees ", data.samples(),
@@ -66,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Loader>> OpenData(const JobDescription& descripti
   if (loading.threads() > 0) loader.threads = static_cast<int>(loading.threads());
   loader.read_ahead_bytes_max =
       loading.read_ahead_bytes() > 0 ? loading.read_ahead_bytes() : options.read_ahead_bytes_max;
-  // Twice: what was asked for before may lie there still.
+  // Twice, since the previous request may still be there.
   loader.asked_at_once = 2 * session::SessionOptions().prefetch_ranges * loader.micro_batches;
   loader.spans = spans;
   return Loader::Create(std::move(train), std::move(test), loader);
@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<ExecutorJob>> ExecutorJob::Open(ExecutorRunner* r
   job->data_wait_ = options.data_wait;
   job->recorder_ = options.recorder;
   auto loader = OpenData(description, options, spans, &job->data_digest_);
-  // The data was good when the job was accepted.
+  // The data was valid when the job was accepted.
   if (absl::IsInvalidArgument(loader.status()))
     return absl::DataLossError(loader.status().message());
   if (!loader.ok()) return loader.status();

@@ -30,19 +30,19 @@ class StepRecorder;
 struct ExecutorJobOptions {
   int lanes = 1;
   uint64_t read_ahead_bytes_max = 64 << 20;
-  uint64_t memory_bytes = 0;  // that a job's executor may plan; 0: nine tenths of what is available
-  bool capture = true;        // ExecutorOptions::capture
-  StepRecorder* recorder = nullptr;  // of what is computed; may be null; outlives the job
+  uint64_t memory_bytes = 0;         // for a job's executor; 0: nine tenths of the available memory
+  bool capture = true;               // ExecutorOptions::capture
+  StepRecorder* recorder = nullptr;  // records what is computed; may be null; outlives the job
   // For tests and benches.
   std::optional<ReplayedCompute> replay;  // instead of computing
-  absl::Duration data_wait;               // each micro-batch is handed over so much later
+  absl::Duration data_wait;               // each micro-batch is handed over this much later
 };
 
-// Each member says who may use it by its own contract.
+// The contract of each member says which threads may use it.
 class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<ExecutorJob> {
  public:
-  // Blocks for seconds. Errors as JobRunner::Open. `device` and `spans` outlive the job; `runner`
-  // outlives its use; null: Start is not called.
+  // Blocks for seconds. Errors as in JobRunner::Open. `device` and `spans` outlive the job.
+  // `runner` must outlive calls of Start, and may be null if there are none.
   static absl::StatusOr<std::shared_ptr<ExecutorJob>> Open(ExecutorRunner* runner,
                                                            const JobDescription& description,
                                                            const ExecutorJobOptions& options,
@@ -67,10 +67,10 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   int push_buffers_max() const {
     return PushBuffersMax(description().spec().batch().micro_batches());
   }
-  // Whether what the job is computed on is gone for good, as it says itself.
+  // Whether the job's device reports that it is permanently lost.
   bool DeviceLost() const { return IsLost(*device_); }
 
-  // Makes a unit that computes, or waits, return soon; Resume before the next. Thread-safe.
+  // Makes a computing or waiting unit return soon. Call Resume before the next unit. Thread-safe.
   void Cancel();
   void Resume();
 

@@ -17,7 +17,7 @@ namespace starling {
 
 namespace {
 
-// Batches of one unit; they live until the unit ends.
+// The batches of one unit. They live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
   UnitBatches(ExecutorJob& job, const std::atomic<bool>& cancelled, Progress* progress,
@@ -29,7 +29,7 @@ class UnitBatches : public BatchSource {
         taken_(memory) {}
 
   absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
-    // Taking gathers in this thread if need be: it takes as long as reading memory does.
+    // If needed, Take gathers the batch in this thread, which is as fast as reading memory.
     constexpr absl::Duration kDeadline = absl::Seconds(60);
     const auto cancelled = [this] { return cancelled_.load(); };
     if (cancelled() || !ReplayWait().For(wait_, cancelled)) {
@@ -58,7 +58,7 @@ class UnitBatches : public BatchSource {
   TakenBatches taken_;
 };
 
-// Lets the executor read the copy of the parameters that the unit is computed from.
+// Gives the executor access to the unit's copy of the parameters.
 class UnitGate : public SliceGate {
  public:
   UnitGate(ParameterCopy& copy, Clock version, Progress* progress)
@@ -70,7 +70,8 @@ class UnitGate : public SliceGate {
     return there;
   }
   double LossScale() override { return std::ldexp(1.0, LossScaleLog2()); }
-  // Kept from the first call on: once the slice's last sum is delivered it may get its next value.
+  // The first result is kept, since the slice may get its next value after its last sum was
+  // delivered.
   int LossScaleLog2() {
     MutexLock lock(&mutex_);
     if (loss_scale_log2_ < 0) loss_scale_log2_ = copy_.LossScaleLog2();
@@ -82,7 +83,7 @@ class UnitGate : public SliceGate {
   ParameterCopy& copy_;
   const Clock version_;
   Mutex mutex_;
-  int loss_scale_log2_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: not asked for
+  int loss_scale_log2_ ABSL_GUARDED_BY(mutex_) = -1;  // -1: not read yet
 };
 
 PushSink::Options SinkOptions(const ExecutorJob& job, const session::action::Compute& compute,
@@ -179,7 +180,7 @@ void ExecutorRunner::Compute(const std::shared_ptr<Task>& task) {
   const session::action::Compute& compute = task->compute;
   if (task->cancelled) return;
   job.Resume();
-  // An Abandon between the two lines above was undone by Resume: look again.
+  // If an Abandon came between the two lines above, Resume has undone it, so check again.
   if (task->cancelled) return;
   listener_->OnBegin();
   progress_->BeginUnit();

@@ -1,4 +1,4 @@
-// Jobs on this machine's devices: a thread that opens them, and one that computes their units.
+// Runs jobs on this machine's devices: one thread opens jobs, another computes their units.
 #ifndef STARLING_WORKER_HOST_EXECUTOR_RUNNER_H_
 #define STARLING_WORKER_HOST_EXECUTOR_RUNNER_H_
 
@@ -18,11 +18,11 @@
 
 namespace starling {
 
-// Its jobs are ExecutorJobs. The listener is called on the thread that computes, and OnGradient
-// also on any of the executor's.
+// Its jobs are ExecutorJobs. The listener is called on the computing thread, and OnGradient also on
+// any of the executor's threads.
 class ExecutorRunner final : public JobRunner {
  public:
-  // All outlive this; `devices` and `spans` also its jobs.
+  // All pointers outlive this; `devices` and `spans` also outlive its jobs.
   ExecutorRunner(const ExecutorJobOptions& options, const WorkerDevices* devices, SpanRing* spans,
                  UnitListener* listener, Progress* progress);
   ~ExecutorRunner() override;
@@ -53,8 +53,9 @@ class ExecutorRunner final : public JobRunner {
   UnitListener* const listener_;
   Progress* const progress_;
   ObjectPool<Task> tasks_;
-  std::shared_ptr<Task> current_;  // the caller's: the last one started
-  // Of what is noted of a unit, each used again, by the thread that runs it and the executor's.
+  std::shared_ptr<Task> current_;  // on the caller's thread: the last one started
+  // Memory for a unit's bookkeeping, reused. Used by the thread that runs the unit and the
+  // executor's threads.
   std::pmr::unsynchronized_pool_resource batch_memory_, push_memory_;
   ThreadedLoop compute_, background_;
 };

@@ -1,5 +1,6 @@
-// Memory for pushes: sums of gradients that leave from where the executor wrote them, and must stay
-// as they are until the shard has acknowledged them and the transport has let go.
+// Memory for pushes. Sums of gradients are sent from the buffers into which the executor wrote
+// them. The buffers must not change until the shard has acknowledged them and the transport has
+// released them.
 #ifndef STARLING_WORKER_HOST_GRADIENT_POOL_H_
 #define STARLING_WORKER_HOST_GRADIENT_POOL_H_
 
@@ -17,25 +18,25 @@ namespace starling {
 
 class GradientPool;
 
-// A buffer on loan. Returns to the pool when the last copy of its shared_ptr is gone, on any
-// thread; it keeps the pool's memory alive.
+// A buffer on loan. It returns to the pool when the last copy of its shared_ptr is gone, on any
+// thread. It keeps the pool alive.
 struct GradientBuffer {
   float* data = nullptr;
   uint32_t elements = 0;
   SliceId slice;
-  uint64_t digest = 0;  // XXH3-64 of its bytes, once they are complete
+  uint64_t digest = 0;  // XXH3-64 of its bytes, set when they are complete
   std::shared_ptr<GradientPool> pool;
 
-  void Recycle();  // of ObjectPool: returns it
+  void Recycle();  // for ObjectPool: returns the buffer
 };
 
-// How many buffers of a slice may be on loan. In BSP a push stays until its step is sealed, which
-// may need another part of the step from this very worker (a roster change gave it more): all parts
-// of a step must fit, at most one per micro-batch, and then the next unit's first. Under the other
-// policies two units are under way with one push of the slice each; a job may change between them.
+// How many buffers of a slice may be on loan. In BSP a push stays open until its step is sealed,
+// which may need another part of the step from the same worker after a roster change. So all parts
+// of a step must fit, at most one per micro-batch, plus the next unit's first part. Under the other
+// policies, two units are in progress with one push of the slice each. A job may change its policy.
 constexpr int PushBuffersMax(uint32_t micro_batches) { return static_cast<int>(micro_batches) + 1; }
 
-// Thread-safe. Buffers are made as they are first needed and kept: a steady state allocates
+// Thread-safe. Buffers are allocated when first needed and then kept, so a steady state allocates
 // nothing.
 class GradientPool {
  public:
@@ -43,11 +44,11 @@ class GradientPool {
   GradientPool(const Layout& layout, Device* device);
   ~GradientPool();  // no buffer may be on loan
 
-  // Blocks while `most` buffers of the slice are on loan. nullptr: cancelled, or no memory.
+  // Blocks while `most` buffers of the slice are on loan. Null: cancelled, or no memory.
   static std::shared_ptr<GradientBuffer> Acquire(const std::shared_ptr<GradientPool>& pool,
                                                  SliceId slice, int most);
 
-  // Between Cancel and Resume nothing blocks and Acquire answers nullptr.
+  // Between Cancel and Resume, Acquire does not block and returns null.
   void Cancel();
   void Resume();
 

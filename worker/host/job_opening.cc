@@ -37,7 +37,7 @@ void JobOpening::OnStopped() {
 void JobOpening::OnOpened(OpenedJob opened) {
   WaitFor("");
   if (!wanted_.has_value() || under_way_ != number_) {
-    opened.job = absl::CancelledError("the job was closed");  // before the next one is planned
+    opened.job = absl::CancelledError("the job was closed");  // frees its memory for the next one
     return Next();
   }
   const JobDescription description = *std::exchange(wanted_, std::nullopt);

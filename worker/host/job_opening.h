@@ -1,4 +1,4 @@
-// The way of a job from the order to prepare it until it is open.
+// Opens a job after the order to prepare it.
 #ifndef STARLING_WORKER_HOST_JOB_OPENING_H_
 #define STARLING_WORKER_HOST_JOB_OPENING_H_
 
@@ -15,30 +15,30 @@
 
 namespace starling {
 
-// A job is planned with the memory that is free then. So it is opened when the units of the jobs
-// before it have stopped, and when no other job is being opened; one that was closed meanwhile is
-// dropped first. While it waits, it logs every 10 s what it waits for. Used by the session's
-// thread.
+// A job is planned with the memory that is free at that time. So it is opened only after the units
+// of previous jobs have stopped and while no other job is being opened. A job that was closed
+// meanwhile is dropped first. While waiting, this logs every 10 s what it waits for. Used on the
+// session's thread.
 class JobOpening {
  public:
   using Opened = std::function<void(const JobDescription&, OpenedJob)>;
 
-  // `session` and `runner` outlive this. `session` runs nothing any more when this ends; the runner
-  // may still call back. `opened` is called on the session's thread.
+  // `session` and `runner` outlive this. `session` must have stopped when this is destroyed; the
+  // runner may still call back. `opened` is called on the session's thread.
   JobOpening(EventLoop* session, JobRunner* runner, Opened opened);
 
-  // Takes the place of what was to be opened before.
+  // Replaces the job that was to be opened before.
   void Open(JobDescription description);
-  // `opened` is not called for it any more.
+  // `opened` is not called any more.
   void Close();
 
  private:
   void Next();
   void OnStopped();
   void OnOpened(OpenedJob opened);
-  void WaitFor(absl::string_view what);  // empty: for nothing
+  void WaitFor(absl::string_view what);  // empty: nothing
   void SayLater();
-  // With what is wanted, or with what was.
+  // Whether a job, wanted or not, is being opened.
   bool busy() const { return !waits_for_.empty(); }
 
   EventLoop* const session_;
@@ -48,9 +48,9 @@ class JobOpening {
   std::optional<JobDescription> wanted_;
   std::string waits_for_;
   absl::Time since_;
-  EventLoop::TimerId timer_ = 0;  // the next line in the log
-  uint64_t number_ = 0;           // of what is wanted
-  uint64_t under_way_ = 0;        // of what the opener is at
+  EventLoop::TimerId timer_ = 0;  // for the next log line
+  uint64_t number_ = 0;           // number of the wanted job
+  uint64_t under_way_ = 0;        // number of the job that is being opened
 };
 
 }  // namespace starling

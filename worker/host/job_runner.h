@@ -1,5 +1,5 @@
-// What opens jobs and computes their units for the host. Implemented by executor_runner.h, and by
-// the simulator.
+// Opens jobs and computes their units for the host. Implemented by executor_runner.h and by the
+// simulator.
 #ifndef STARLING_WORKER_HOST_JOB_RUNNER_H_
 #define STARLING_WORKER_HOST_JOB_RUNNER_H_
 
@@ -16,18 +16,19 @@
 
 namespace starling {
 
-// Hears of units, on any thread, OnGradient on several at once. Calls must be quick.
+// Receives events of units on any thread; OnGradient on several threads at once. Calls must be
+// quick.
 class UnitListener {
  public:
   virtual void OnBegin() = 0;
-  // `gradient` lacks its buffer's id, and `buffer` has its digest.
+  // `gradient` has no buffer id yet. `buffer` has its digest.
   virtual void OnGradient(session::event::SliceGradient gradient,
                           std::shared_ptr<GradientBuffer> buffer) = 0;
-  // Not for units that were abandoned. `waited`: for values and acknowledgements, on average over
-  // lanes.
+  // The next two are not called for abandoned units. `waited`: time spent waiting for values and
+  // acknowledgements, averaged over lanes.
   virtual void OnComputed(session::event::UnitComputed unit, absl::Duration waited) = 0;
   virtual void OnFailed(session::event::UnitFailed unit, absl::Duration waited) = 0;
-  // The last of each unit that was started, abandoned or not: it reads no values any more.
+  // The last call for each started unit, abandoned or not: it reads no values any more.
   virtual void OnStopped(session::UnitId unit) = 0;
 
  protected:
@@ -36,40 +37,40 @@ class UnitListener {
 
 struct OpenedJob {
   absl::StatusOr<std::shared_ptr<ServedJob>> job;
-  bool device_lost = false;  // with an error: nothing can be computed in this process any more
+  bool device_lost = false;  // with an error: this process can compute nothing any more
 };
 
-// Opens jobs and looks at data, one after another, and computes the units of the jobs that it
-// opened, one after another. Abandon, Release and the Start of its jobs are called by one thread.
-// All calls return at once.
+// Opens jobs and inspects data, one at a time, and computes units of its jobs, one at a time.
+// Abandon, Release and its jobs' Start are called by one thread. All calls return at once.
 class JobRunner {
  public:
-  virtual ~JobRunner() = default;  // abandons units, waits for them and for files
+  virtual ~JobRunner() = default;  // abandons units and waits for them and for files
 
-  // Opens the data, resolves graph and layout, plans memory; takes as long as reading files does.
-  // `done` is called once, on any thread, unless the runner ends before. kFailedPrecondition: this
-  // build lays the job out differently than the coordinator's. Else the errors of the parts.
+  // Opens the data, resolves graph and layout, and plans memory, which may take as long as reading
+  // files. `done` is called once, on any thread, unless the runner ends first. kFailedPrecondition:
+  // this build's layout of the job differs from the coordinator's. Other errors are those of the
+  // parts.
   virtual void Open(const JobDescription& description, std::function<void(OpenedJob)> done) = 0;
-  // `done` as for Open.
+  // `done` is as for Open.
   virtual void Inspect(const JobSpec& spec, std::function<void(Inspection)> done) = 0;
 
-  // Makes the unit stop soon; what it still says may be ignored.
+  // Makes the unit stop soon. Its later events may be ignored.
   virtual void Abandon(session::UnitId unit) = 0;
 
-  // The job of the last unit is over: lets go of it, and of its memory, which the next job may
-  // need, as soon as the unit has stopped.
+  // The job of the last unit is over: releases it, with the memory that the next job may need, as
+  // soon as the unit has stopped.
   virtual void Release() = 0;
 
-  // Calls `stopped`, on any thread, when all units that were started before have stopped and let go
-  // of their jobs; not where the runner ends before. Thread-safe.
+  // Calls `stopped`, on any thread, when all units that were started before have stopped and
+  // released their jobs, unless the runner ends first. Thread-safe.
   virtual void WhenStopped(std::function<void()> stopped) = 0;
 
-  // Gives the memory that units and their jobs left back to the system, when those that were
+  // Returns memory that units and their jobs have freed to the system, after all units that were
   // started before have stopped. Thread-safe.
   virtual void ReturnMemory() = 0;
 };
 
-// `listener` and `progress`, which is told how units get on, outlive the runner.
+// `listener` and `progress`, to which units report their progress, outlive the runner.
 using MakeJobRunner =
     std::function<std::unique_ptr<JobRunner>(UnitListener* listener, Progress* progress)>;
 

@@ -5,9 +5,9 @@
 namespace starling {
 namespace {
 
-// "Of late" is this window and the one before.
+// Recent figures cover the current window and the previous one.
 constexpr absl::Duration kWindow = absl::Seconds(5);
-// What a value on its way may still overlap with.
+// Intervals that a value on its way may still overlap.
 constexpr size_t kIntervalsMax = 64;
 
 void AddStats(const FrameStream::Stats& stats, LinkStatus& status) {
@@ -61,8 +61,8 @@ void LinkMeter::Answered(ShardId shard, FrameType request, SliceId slice, absl::
   link.least[1] = std::min(link.least[1], under_way);
 }
 
-// Values come in the order of their ends, so one overlaps with the last intervals, which become
-// one.
+// Values arrive in the order of their ends, so a value overlaps only with the last intervals, which
+// are merged.
 void LinkMeter::AddReceiving(Link& link, Interval value) {
   absl::Duration added = value.end - value.begin;
   while (!link.receiving.empty() && link.receiving.back().end >= value.begin) {

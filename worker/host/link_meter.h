@@ -1,4 +1,4 @@
-// How a worker's links to the shards fare: LinkStatus of its report (proto/coordinator.proto).
+// Measures a worker's links to shards, for LinkStatus in its report (proto/coordinator.proto).
 #ifndef STARLING_WORKER_HOST_LINK_METER_H_
 #define STARLING_WORKER_HOST_LINK_METER_H_
 
@@ -17,23 +17,23 @@
 
 namespace starling {
 
-// Not thread-safe. Time is the caller's and never goes back.
+// Not thread-safe. The caller passes the time, which never goes back.
 class LinkMeter {
  public:
-  // A link lasts from its first Connecting to Forget; streams may come and go meanwhile.
+  // A link lasts from its first Connecting to Forget. Its streams may change meanwhile.
   void Connecting(ShardId shard, const std::string& address);
   void Up(ShardId shard);
-  // `stats`: the stream's, at its end.
+  // `stats`: the stream's final ones.
   void Down(ShardId shard, const FrameStream::Stats& stats, const std::string& error);
   void Forget(ShardId shard) { links_.erase(shard); }
 
-  // A request of this type for the slice had its answer after `took`, of which the shard held it
-  // back for `held`. A pull follows its slice's push, and is behind it on the wire: until the push
-  // is acknowledged, no value is on its way.
+  // A request of this type for the slice was answered after `took`; the shard held it back for
+  // `held` of that. A pull follows its slice's push on the wire, so no value is on its way before
+  // the push is acknowledged.
   void Answered(ShardId shard, FrameType request, SliceId slice, absl::Duration took,
                 absl::Duration held, absl::Time now);
 
-  // All links. `stats_of`: of the stream that is open, or zero.
+  // Adds all links to the report. `stats_of`: the open stream's statistics, or zero.
   void Report(absl::FunctionRef<FrameStream::Stats(ShardId)> stats_of, absl::Time now,
               WorkerReport* report);
 
@@ -42,10 +42,10 @@ class LinkMeter {
     absl::Time begin, end;
   };
   struct Link {
-    LinkStatus status;  // without the open stream's bytes
+    LinkStatus status;  // excluding the open stream's bytes
     absl::Time window_begin = absl::InfinitePast();
     std::array<absl::Duration, 2> least = {absl::InfiniteDuration(), absl::InfiniteDuration()};
-    // The last ones in which values were on their way, ascending, apart.
+    // The last intervals with values on their way, ascending and disjoint.
     std::vector<Interval> receiving;
     std::map<SliceId, absl::Time> acknowledged;  // each slice's latest push
   };

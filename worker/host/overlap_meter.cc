@@ -7,7 +7,7 @@
 namespace starling {
 
 OverlapMeter::OverlapMeter(absl::Duration window) : window_(window) {
-  units_.reserve(kRecordsMax + 2);  // those of the window, its two ends included
+  units_.reserve(kRecordsMax + 2);  // the window's records, including both ends
 }
 
 void OverlapMeter::Reserve(size_t requests) {

@@ -1,5 +1,5 @@
-// How much of the communication was hidden behind computation: 1 - (time that compute waited for
-// slices or acks) / (time that any push or pull was under way while a unit was computed).
+// Measures how much communication was hidden behind computation: 1 - (time that compute waited for
+// slices or acks) / (time that any push or pull was in flight while a unit was computed).
 #ifndef STARLING_WORKER_HOST_OVERLAP_METER_H_
 #define STARLING_WORKER_HOST_OVERLAP_METER_H_
 
@@ -14,31 +14,31 @@
 
 namespace starling {
 
-// Not thread-safe. Time is the caller's and never goes back. Covers the last `window`, but for up
-// to a 64th of it.
+// Not thread-safe. The caller passes the time, which never goes back. Covers the last `window`,
+// except for up to 1/64 of it.
 class OverlapMeter {
  public:
   explicit OverlapMeter(absl::Duration window);
 
-  // So many more may be under way before it allocates.
+  // This many more requests may be in flight without an allocation.
   void Reserve(size_t requests);
 
   // A push or pull was sent, or answered. Unknown and repeated ids are ignored.
   void Sent(ShardId shard, uint64_t request, absl::Time now);
   void Answered(ShardId shard, uint64_t request, absl::Time now);
-  void Forget(ShardId shard, absl::Time now);  // the stream is gone
+  void Forget(ShardId shard, absl::Time now);  // the stream ended
 
   void UnitBegan(absl::Time now);
-  // `waited`: compute stood still for slices or acks, averaged over lanes.
+  // `waited`: time that compute waited for slices or acks, averaged over lanes.
   void UnitEnded(absl::Duration waited, uint64_t samples, absl::Time now);
 
-  // In [0, 1]; 0 where nothing was under way.
+  // In [0, 1]; 0 if nothing was in flight.
   double hidden_share(absl::Time now);
   double samples_per_second(absl::Time now);
 
  private:
   static constexpr int kRecordsMax = 64;
-  // Units that ended within one 64th of the window.
+  // Units that ended within 1/64 of the window.
   struct UnitRecord {
     absl::Time end;  // of the first
     absl::Duration under_way;
@@ -49,12 +49,12 @@ class OverlapMeter {
   void Expire(absl::Time now);
 
   const absl::Duration window_;
-  std::pmr::unsynchronized_pool_resource memory_;  // used again
+  std::pmr::unsynchronized_pool_resource memory_;  // reused
   std::pmr::set<std::pair<ShardId, uint64_t>> open_{&memory_};
   bool computing_ = false;
   absl::Time last_ = absl::InfinitePast();
   absl::Time first_ = absl::InfinitePast();  // when the first unit began
-  absl::Duration under_way_;                 // within the unit that is computed now
+  absl::Duration under_way_;                 // within the current unit
   std::vector<UnitRecord> units_;            // ascending
 };
 

@@ -1,4 +1,4 @@
-// The digest that a frame's header carries: XXH3-64 of the payload's bytes.
+// The digest in a frame's header: XXH3-64 of the payload's bytes.
 #ifndef STARLING_WORKER_HOST_PAYLOAD_DIGEST_H_
 #define STARLING_WORKER_HOST_PAYLOAD_DIGEST_H_
 

@@ -1,4 +1,4 @@
-// Whether the computing thread gets on: what the coordinator tells a worker that hangs by.
+// Tracks the computing thread's progress, by which the coordinator recognizes a hung worker.
 #ifndef STARLING_WORKER_HOST_PROGRESS_H_
 #define STARLING_WORKER_HOST_PROGRESS_H_
 
@@ -13,16 +13,17 @@
 
 namespace starling {
 
-// Thread-safe. Lanes of a unit may wait and get on at the same time: as long as one of them waits
-// for values or acknowledgements, the worker counts as waiting, since others have to get on first.
+// Thread-safe. Some lanes of a unit may wait while others progress. As long as a lane waits for
+// values or acknowledgements, the worker counts as waiting, since other processes have to progress
+// first.
 class Progress {
  public:
-  // `now_us` never goes back, and does not follow the wall clock.
+  // `now_us` is monotonic, not wall time.
   explicit Progress(std::function<uint64_t()> now_us = SpanRing::NowMicros)
       : now_us_(std::move(now_us)), moved_us_(now_us_()) {}
 
-  // A job is being prepared, or served, or neither. What a unit takes is measured anew for each
-  // job.
+  // A job is being prepared, or served, or there is none. The time of a unit is measured separately
+  // for each job.
   void BecomePreparing() { Become(Activity::PREPARING); }
   void BecomeServing() { Become(Activity::WAITING); }
   void BecomeIdle() { Become(Activity::IDLE); }
@@ -32,7 +33,8 @@ class Progress {
     ++units_;
     began_us_ = moved_us_ = now_us_();
   }
-  // `waited`: seconds of the unit in which it waited for others. Negative: its time says nothing.
+  // `waited`: seconds in which the unit waited for others. Negative: the unit's time is not
+  // representative.
   void EndUnit(double waited) {
     MutexLock lock(&mutex_);
     --units_;
@@ -43,7 +45,7 @@ class Progress {
     unit_seconds_ = std::max(took, unit_seconds_ + kWeight * (took - unit_seconds_));
   }
 
-  // A batch was read, a stretch of operators computed, or a gradient made.
+  // A batch was read, some operators were computed, or a gradient is complete.
   void Moved() {
     MutexLock lock(&mutex_);
     moved_us_ = now_us_();
@@ -69,7 +71,7 @@ class Progress {
 
  private:
   static double Seconds(uint64_t us) { return static_cast<double>(us) / 1e6; }
-  // A unit of the job before may still run: it is told first.
+  // A unit of the previous job may still run, and is reported first.
   void Become(Activity::Kind kind) {
     MutexLock lock(&mutex_);
     kind_ = kind;
@@ -81,7 +83,7 @@ class Progress {
   const std::function<uint64_t()> now_us_;
   mutable Mutex mutex_;
   Activity::Kind kind_ ABSL_GUARDED_BY(mutex_) = Activity::IDLE;
-  int units_ ABSL_GUARDED_BY(mutex_) = 0;    // that were begun and have not stopped
+  int units_ ABSL_GUARDED_BY(mutex_) = 0;    // units that were started and have not stopped
   int waiting_ ABSL_GUARDED_BY(mutex_) = 0;  // lanes
   uint64_t began_us_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t moved_us_ ABSL_GUARDED_BY(mutex_);

@@ -10,7 +10,7 @@
 namespace starling {
 namespace {
 
-// In fixed lanes, so that the compiler may take several elements at once.
+// In fixed lanes, so that the compiler can vectorize it.
 double SumOfSquares(const float* values, size_t count) {
   constexpr size_t kLanes = 8;
   std::array<double, kLanes> lanes{};
@@ -73,9 +73,9 @@ void PushSink::Ready(size_t range, SliceId slice, uint32_t samples) {
   Send(std::move(sum));
 }
 
-// Dividing by a power of two is exact here: gradients that are made of products of fp16 numbers are
-// far above fp32's least. So a sum of ranges has the same bits, whichever of them were divided
-// together.
+// Dividing by a power of two is exact here, since gradients made of products of fp16 numbers are
+// far above fp32's minimum. So a sum of ranges has the same bits no matter which of them were
+// divided together.
 void PushSink::Unscale(Sum& sum) {
   const int log2 = options_.loss_scale_log2();
   sum.gradient.loss_scale_log2 = static_cast<uint8_t>(log2);
@@ -83,7 +83,7 @@ void PushSink::Unscale(Sum& sum) {
   float* const values = sum.buffer->data;
   bool finite = true;
   for (uint32_t i = 0; i < sum.buffer->elements; ++i) {
-    finite &= std::abs(values[i]) <= std::numeric_limits<float>::max();  // NaN is not
+    finite &= std::abs(values[i]) <= std::numeric_limits<float>::max();  // false for NaN
     values[i] *= inverse;
   }
   if (!finite) overflowed_ = true;
@@ -101,7 +101,7 @@ void PushSink::Send(Sum sum) {
 }
 
 float PushSink::Shrink(uint32_t range) const {
-  // Summed by slice, whatever became ready first.
+  // Summed in the order of slices, no matter which became ready first.
   std::pmr::map<SliceId, double> squares(kept_.get_allocator().resource());
   uint32_t samples = 0;
   for (const Sum& sum : kept_) {

@@ -1,4 +1,4 @@
-// Where the executor's gradients become pushes.
+// Turns the executor's gradients into pushes.
 #ifndef STARLING_WORKER_HOST_PUSH_SINK_H_
 #define STARLING_WORKER_HOST_PUSH_SINK_H_
 
@@ -20,30 +20,30 @@
 
 namespace starling {
 
-// The sink of one training unit. Delivers each gradient as soon as it is ready. Where the worker
-// clips its whole contribution, or must know that all of it is finite, it delivers all of them when
-// the unit is computed.
+// The sink of one training unit. It delivers each gradient as soon as it is ready. If the worker
+// clips its whole contribution, or must know that all of it is finite, it delivers all gradients
+// when the unit is computed.
 class PushSink : public GradientSink {
  public:
   struct Options {
     session::UnitId unit;
-    int most = 1;  // buffers of a slice that may be on loan (PushBuffersMax)
-    // Of the trainable part of each range, rescaled to a full batch; 0: none.
+    int most = 1;  // maximum buffers on loan per slice (PushBuffersMax)
+    // The maximum norm of the trainable part of each range, rescaled to a full batch; 0: none.
     double clip_norm = 0;
-    uint32_t batch = 0;  // samples of a full one
-    // fp16: the logarithm to base 2 of what the loss is scaled by. Called by the executor's
-    // threads, several at once, from the first Ready on. Unset: not fp16.
+    uint32_t batch = 0;  // samples in a full batch
+    // fp16: log2 of the loss's scale. Called by several of the executor's threads at once, from the
+    // first Ready on. Unset: not fp16.
     std::function<int()> loss_scale_log2 = nullptr;
-    bool whole = false;  // fp16: an overflow skips all of the unit, not only what comes after it
-    Progress* progress = nullptr;  // told of waits for buffers; may be null; outlives the sink
+    bool whole = false;  // fp16: an overflow skips the whole unit, not only later gradients
+    Progress* progress = nullptr;  // notified of waits for buffers; may be null; outlives this
   };
-  // Takes a finished sum: the session's event, but for its buffer's id, and the buffer with its
+  // Receives a finished sum: the session's event without the buffer's id, and the buffer with its
   // digest. Called by the executor's threads; must be quick.
   using Deliver =
       std::function<void(const session::event::SliceGradient&, std::shared_ptr<GradientBuffer>)>;
 
-  // `layout` outlives the sink, and so does `memory`, for what it notes: used by one thread at a
-  // time, and by the sink alone while there is one.
+  // `layout` and `memory` outlive the sink. `memory` is for its bookkeeping; only the sink uses it
+  // while it exists, one thread at a time.
   PushSink(const Layout& layout, std::shared_ptr<GradientPool> pool, const Options& options,
            Deliver deliver, std::pmr::memory_resource* memory = std::pmr::get_default_resource());
 
@@ -51,12 +51,12 @@ class PushSink : public GradientSink {
   void Ready(size_t range, SliceId slice, uint32_t samples) override;
   void Overflowed() override { overflowed_ = true; }
 
-  // The unit is computed, and its loss was finite: what was kept back is delivered, in the order in
-  // which it became ready. A gradient that is not finite is left as it is, but in fp16: the shard
-  // names it.
+  // The unit is computed and its loss is finite: delivers the gradients that were kept back, in the
+  // order in which they became ready. Except in fp16, a gradient that is not finite is delivered
+  // unchanged, and the shard names it.
   void Finish();
 
-  // Some Acquire had no memory to give, or was cancelled.
+  // An Acquire found no memory or was cancelled.
   bool failed() const { return failed_; }
 
  private:
@@ -70,7 +70,7 @@ class PushSink : public GradientSink {
   bool Trainable(const Sum& sum) const {
     return layout_.slices[sum.gradient.slice.value].kind == TRAINABLE;
   }
-  // What multiplies the range's gradients.
+  // The factor for the range's gradients.
   float Shrink(uint32_t range) const;
 
   const Layout& layout_;
@@ -82,7 +82,7 @@ class PushSink : public GradientSink {
   Mutex mutex_;
   std::pmr::map<std::pair<size_t, SliceId>, std::shared_ptr<GradientBuffer>> held_
       ABSL_GUARDED_BY(mutex_);
-  std::pmr::vector<Sum> kept_;  // written under mutex_, read in Finish when no lane runs
+  std::pmr::vector<Sum> kept_;  // written under mutex_; read in Finish, when no lane runs
 };
 
 }  // namespace starling

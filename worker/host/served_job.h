@@ -1,5 +1,5 @@
-// A job as the host serves it: what the host knows of its data, device and memory. Implemented by
-// executor_job.h, and by the simulator.
+// A job that the host serves: its data, device and memory as the host sees them. Implemented by
+// executor_job.h and by the simulator.
 #ifndef STARLING_WORKER_HOST_SERVED_JOB_H_
 #define STARLING_WORKER_HOST_SERVED_JOB_H_
 
@@ -18,7 +18,7 @@
 
 namespace starling {
 
-// Made by a JobRunner (job_runner.h), which holds it until its last unit has stopped; used by the
+// Made by a JobRunner (job_runner.h), which holds it until its last unit has stopped. Used on the
 // session's thread.
 class ServedJob {
  public:
@@ -33,20 +33,19 @@ class ServedJob {
 
   virtual ParameterCopy& copy(session::Params params) = 0;
 
-  // The unit begins when the one before, of whichever job, has stopped.
+  // The unit begins after the previous unit, of any job, has stopped.
   virtual void Start(session::action::Compute compute) = 0;
 
-  // Has the range's micro-batches read ahead of time, after those that were asked for before. Never
-  // blocks.
+  // Reads the range's micro-batches ahead, after those that were requested before. Never blocks.
   virtual absl::Status Prefetch(const WorkRange& range) = 0;
-  // What was asked for is not wanted any more.
+  // Drops all requests to read ahead.
   virtual void ClearPrefetched() = 0;
 
-  // Of the data that it opened (worker/data/data_digest.h).
+  // The digest of the opened data (worker/data/data_digest.h).
   virtual uint64_t data_digest() const = 0;
   virtual MemoryUse memory() const = 0;
   virtual ExecutorTimes times() const = 0;
-  // For logs: why some operators are computed more slowly than the device could.
+  // For logs: operators that are slower than the device allows, and why.
   virtual std::vector<std::string> slower_operators() const = 0;
 
  protected:

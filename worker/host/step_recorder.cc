@@ -20,7 +20,7 @@ std::string Json(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string out;
-  // Fails for google.protobuf.Any only, which these messages lack.
+  // Fails only for google.protobuf.Any, which these messages do not contain.
   (void)google::protobuf::util::MessageToJsonString(message, &out, options);
   return out;
 }

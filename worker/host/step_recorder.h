@@ -1,11 +1,11 @@
-// Writes down what a worker computed, step by step, for an independent judge
-// (tests/judge/trainer.py): parameters before the step, samples, gradients and loss.
+// Records a worker's steps for an independent judge (tests/judge/trainer.py): parameters before the
+// step, samples, gradients and loss.
 //
 // One safetensors file per step, step-000000.safetensors: param/NAME and grad/NAME (fp32, the
 // parameter's shape), input [n, ...], label [n] (I32), loss [] (F64, mean over the n samples);
-// metadata: model, optimizer, batch (protobuf JSON), steps (of the
-// job), clock, micro_batch_samples ("[32, 32]").
-// Meaningful where this worker computes the whole step as one range: one worker, BSP.
+// metadata: model, optimizer, batch (protobuf JSON), steps (of the job), clock, micro_batch_samples
+// ("[32, 32]"). Meaningful only if this worker computes each whole step as one range: one worker,
+// BSP.
 #ifndef STARLING_WORKER_HOST_STEP_RECORDER_H_
 #define STARLING_WORKER_HOST_STEP_RECORDER_H_
 
@@ -30,14 +30,14 @@ namespace starling {
 
 using TakenBatches = std::pmr::map<uint64_t, BatchHandle>;  // by micro-batch
 
-// Thread-safe. A step is written when its last part is there, by whoever brought it.
+// Thread-safe. The call that brings a step's last part writes the step.
 class StepRecorder {
  public:
-  // Records clocks [0, steps) into `directory`, which exists.
+  // Records clocks [0, steps) into `directory`, which must exist.
   StepRecorder(std::string directory, int64_t steps)
       : directory_(std::move(directory)), steps_(steps) {}
 
-  // What is recorded from now on is of this job.
+  // From now on, calls are for this job.
   void BeginJob(const JobDescription& description, const Layout& layout);
 
   // The slice's value at `clock`.
@@ -52,7 +52,8 @@ class StepRecorder {
     std::set<SliceId> values_missing, gradients_missing;
     bool batches = false;
     uint64_t samples = 0;
-    std::vector<float> inputs;  // of each pair, one is in use: see StagedBatch
+    // Of inputs and tokens, and of labels and targets, one is used: see StagedBatch.
+    std::vector<float> inputs;
     std::vector<int32_t> tokens;
     std::vector<int32_t> labels;
     std::vector<float> targets;

@@ -1,4 +1,4 @@
-// For how long somebody was in which state.
+// Sums up the time spent in each state.
 #ifndef STARLING_WORKER_HOST_TIME_SPENT_H_
 #define STARLING_WORKER_HOST_TIME_SPENT_H_
 
@@ -8,11 +8,11 @@
 
 namespace starling {
 
-// Not thread-safe. Time is the caller's; where it goes back, nothing is counted.
+// Not thread-safe. The caller passes the time. If it goes back, nothing is counted.
 template <typename State>
 class TimeSpent {
  public:
-  // In `state` from now on; what was before is forgotten.
+  // Starts over, in `state`.
   void Begin(State state, absl::Time now) {
     spent_.clear();
     state_ = state;

@@ -22,13 +22,13 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr absl::Duration kCallTimeout = absl::Seconds(2);
-// The coordinator holds a registration while the name's owner before may be alive.
+// The coordinator holds a registration while the name's previous owner may be alive.
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(12);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
 constexpr session::Params kBothCopies[] = {session::Params::kLive, session::Params::kSnapshot};
 
-// A time of the loop's on the clock of SpanRing.
+// Converts a time of the loop to SpanRing's clock.
 uint64_t SpanMicros(absl::Time time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(ToSteady(time).time_since_epoch())
       .count();
@@ -36,8 +36,7 @@ uint64_t SpanMicros(absl::Time time) {
 
 }  // namespace
 
-// Hands a stream's callbacks to the session's loop, tagged with the connection that they belong
-// to.
+// Posts a stream's callbacks to the session's loop, tagged with their connection.
 class WorkerHost::ShardStream : public StreamHandler {
  public:
   ShardStream(WorkerHost* host, ShardId shard, uint64_t connection)
@@ -92,8 +91,8 @@ WorkerHost::WorkerHost(WorkerHostOptions options, WorkerHostParts parts, SpanRin
                  OnOpened(description, std::move(opened));
                }) {}
 
-// From when the loop has stopped on the session asks for nothing, and nothing that it asked for
-// reaches it, so all of that may go.
+// After the loop has stopped, the session requests nothing and no answers reach it, so the parts
+// can be destroyed.
 WorkerHost::~WorkerHost() { loop_->Stop(); }
 
 void WorkerHost::Start() {
@@ -161,7 +160,7 @@ void WorkerHost::OnRegisterFailed(const absl::Status& status) {
   }
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
       absl::IsUnimplemented(status)) {
-    return Do(action::Exit{status});  // asking again changes nothing
+    return Do(action::Exit{status});  // asking again is useless
   }
   spdlog::warn("{}", text);
   readiness_.Set(text);
@@ -170,7 +169,7 @@ void WorkerHost::OnRegisterFailed(const absl::Status& status) {
 
 void WorkerHost::OnReportFailed(const absl::Status& status) {
   const absl::Time now = loop_->Now();
-  // What does not fit into a message will not fit the next time.
+  // What is too large for a message will be too large the next time, too.
   if (absl::IsResourceExhausted(status)) {
     trouble_ = absl::StrCat("reports to the coordinator at ", options_.coordinator,
                             " or its orders do not get through: ", status.message());
@@ -294,7 +293,7 @@ void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& 
 
 void WorkerHost::Do(action::Send action) {
   const auto it = streams_.find(action.shard);
-  if (it == streams_.end()) return;  // its StreamDown is on the way to the session
+  if (it == streams_.end()) return;  // its StreamDown is on its way to the session
   OutgoingPayload payload;
   if (action.buffer.value != 0) {
     const std::shared_ptr<GradientBuffer>& gradient = buffers_.Gradient(action.buffer);
@@ -314,17 +313,17 @@ void WorkerHost::Do(action::Send action) {
                    });
 }
 
-// There is a stream to the shard.
+// There must be a stream to the shard.
 void WorkerHost::Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload) {
-  // Slices that forward needs first are the most urgent; a pull stays behind its slice's push.
+  // Slices that forward needs first are the most urgent. A pull stays behind its slice's push.
   const auto& stream = streams_.at(shard);
   const absl::Status sent =
       stream->stream->Send(header, std::move(payload), header.key.slice.value);
-  // A stream that is over says so itself. After any other error a frame is missing: the next stream
-  // has it.
+  // A stream that has ended reports that itself. After any other error a frame is missing, so the
+  // stream is closed and the next one sends the frame again.
   if (!sent.ok() && !absl::IsUnavailable(sent)) {
     stream->stream->Close(sent);
-    // After the step that sent this: the session must not be stepped from within.
+    // Posted, since the session must not be stepped from within a step.
     loop_->Post([this, shard, connection = stream->connection(), sent] {
       OnStreamDown(shard, connection, sent);
     });
@@ -425,7 +424,7 @@ void WorkerHost::Do(action::CloseJob action) {
   opening_.Close();
   progress_.BecomeIdle();
   if (job_ != nullptr && job_->run() == action.run) {
-    Do(action::ForgetValues{});  // frames that wait for the unit are let go
+    Do(action::ForgetValues{});  // drops values that wait for the unit
     runner_->Release();
     job_.reset();
     metrics_.EndJob();
@@ -481,7 +480,7 @@ void WorkerHost::OnBegin() {
 void WorkerHost::OnGradient(event::SliceGradient gradient, std::shared_ptr<GradientBuffer> buffer) {
   loop_->Post([this, gradient, buffer = std::move(buffer)]() mutable {
     using Buffer = std::shared_ptr<GradientBuffer>;
-    // Masked: the memory is given back at the end of this.
+    // If masked, the memory is returned at the end of this function.
     gradient.buffer = buffers_.Add(DefenceMasked(Defence::kBufferUntilAck)
                                        ? Buffer(std::shared_ptr<void>(), buffer.get())
                                        : buffer);
@@ -517,7 +516,7 @@ void WorkerHost::OnFailed(event::UnitFailed unit, absl::Duration waited) {
 
 void WorkerHost::OnStopped(session::UnitId unit) {
   loop_->Post([this, unit] {
-    if (job_ == nullptr) return;  // the unit's job is closed
+    if (job_ == nullptr) return;  // the unit's job has been closed
     for (const session::Params params : kBothCopies) job_->copy(params).EndUnit(unit);
   });
 }

@@ -1,5 +1,5 @@
-// The adaptor around a worker's session (worker/core): turns streams, coordinator, computing and
-// data into events, and carries out actions in order. It decides nothing.
+// The host of a worker's session (worker/core). It turns what happens to streams, the coordinator,
+// computation and data into events, and carries out actions in order. It decides nothing.
 #ifndef STARLING_WORKER_HOST_WORKER_HOST_H_
 #define STARLING_WORKER_HOST_WORKER_HOST_H_
 
@@ -30,26 +30,26 @@
 namespace starling {
 
 struct WorkerHostOptions {
-  session::SessionOptions session;                         // its name is the worker's
-  RegisterRequest registration;                            // its nonce is the process's
-  std::string coordinator;                                 // address, for messages
-  absl::Duration coordinator_timeout = absl::Seconds(60);  // without a first registration: give up
-  // For tests, which need stale updates: each push is held back for so long.
+  session::SessionOptions session;                         // its name is the worker's name
+  RegisterRequest registration;                            // with the process's nonce
+  std::string coordinator;                                 // its address, for messages
+  absl::Duration coordinator_timeout = absl::Seconds(60);  // limit for the first registration
+  // For tests that need stale updates: each push is held back this long.
   absl::Duration push_delay;
 };
 
-// Sees what a host's session hears and asks for, in order, on the session's loop.
+// Observes the session's events and actions, in order, on the session's loop.
 class SessionWatch {
  public:
   virtual void OnEvent(const session::Session& session, const session::Event& event) = 0;
-  // Before it is carried out.
+  // Called before the action is carried out.
   virtual void OnAction(const session::Action& action) = 0;
 
  protected:
   ~SessionWatch() = default;
 };
 
-// What a host works with, and owns.
+// The parts that a host owns and uses.
 struct WorkerHostParts {
   std::unique_ptr<EventLoop> session;  // runs the host
   std::unique_ptr<CoordinatorClient> coordinator;
@@ -58,12 +58,12 @@ struct WorkerHostParts {
   SessionWatch* watch = nullptr;  // not owned; may be null; outlives the host
 };
 
-// Runs on the session's loop, which owns everything here that is not said to be another's. Which
-// threads there are besides is the parts' business: see docs/thread_model.md.
+// Runs on the session's loop, which owns everything here unless stated otherwise. The parts have
+// threads of their own: see docs/thread_model.md.
 class WorkerHost final : private UnitListener {
  public:
   // `spans` outlives the host. `on_exit` is called once, on the session's loop, when the session
-  // has ended; destroying the host there is not allowed.
+  // has ended. It must not destroy the host.
   WorkerHost(WorkerHostOptions options, WorkerHostParts parts, SpanRing* spans,
              std::function<void(absl::Status)> on_exit);
   ~WorkerHost();
@@ -71,15 +71,15 @@ class WorkerHost final : private UnitListener {
   WorkerHost& operator=(const WorkerHost&) = delete;
 
   void Start();
-  // Thread-safe. Finish the unit, push, leave, exit.
+  // Finishes the unit, pushes, leaves and exits. Thread-safe.
   void Drain();
-  // Lets the admin port show this worker; until Admin::BeginShutdown, which comes before the end of
-  // this.
+  // Shows this worker on the admin port until Admin::BeginShutdown, which must come before this is
+  // destroyed.
   void ShowOn(admin::Admin* admin);
 
  private:
   class ShardStream;
-  struct OpenRequest {                  // that was sent: for spans and meters
+  struct OpenRequest {                  // a sent request, for spans and meters
     FrameType type = FrameType::kPush;  // or kPull, kClose
     absl::Time begin;
     Clock clock = 0;
@@ -121,7 +121,7 @@ class WorkerHost final : private UnitListener {
   void AddTimes(absl::Time now, WorkerReport* report);
   void OnOpened(const JobDescription& description, OpenedJob opened);
   void BeginJob(std::shared_ptr<ServedJob> job);
-  // Of training, or of evaluation: the samples of a unit whose lanes waited for so long.
+  // Counts a unit of training or evaluation, with its samples and the time that its lanes waited.
   void CountUnit(uint64_t samples, absl::Duration waited);
 
   // UnitListener: each posts to the session's loop.
@@ -138,37 +138,36 @@ class WorkerHost final : private UnitListener {
   const std::function<void(absl::Status)> on_exit_;
 
   // The session's loop only.
-  std::pmr::unsynchronized_pool_resource
-      memory_;  // of what comes and goes with each unit: used again
+  std::pmr::unsynchronized_pool_resource memory_;  // for short-lived data of units, reused
   session::Session session_;
-  session::Actions actions_;  // of the step under way
+  session::Actions actions_;  // of the current step
   BufferTable buffers_;
   OverlapMeter meter_;
   LinkMeter links_;
   TimeSpent<session::Activity> activity_;  // since the job was prepared
-  uint64_t units_ = 0;                     // of training that were computed, of this job
-  uint64_t samples_ = 0;                   // in them
+  uint64_t units_ = 0;                     // training units computed for this job
+  uint64_t samples_ = 0;                   // in those units
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
   std::pmr::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_{&memory_};
-  // The newest pull of each slice (second: for evaluation): it replaces the one before, which is
-  // not answered.
+  // The newest pull of each slice (second: for evaluation). It replaces the previous one, which
+  // gets no answer.
   std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
   std::shared_ptr<ServedJob> job_;
-  std::pmr::set<WorkRange> asked_{&memory_};  // to be read ahead
+  std::pmr::set<WorkRange> asked_{&memory_};  // ranges requested ahead
   WorkPurpose computing_ = WorkPurpose::kTrain;
   WorkerMetrics metrics_;       // any thread
   admin::Readiness readiness_;  // any thread
   bool exited_ = false;
   bool registered_once_ = false;
   absl::Time started_;
-  absl::Time last_answer_;  // of the coordinator
+  absl::Time last_answer_;  // from the coordinator
   absl::Time last_complaint_ = absl::InfinitePast();
   std::string trouble_;  // see WorkerReport
 
   Progress progress_;  // any thread
 
-  // What calls back: ended in this order's reverse.
+  // The parts that call back. They are destroyed in reverse order.
   const std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<JobRunner> runner_;
   std::unique_ptr<StreamClient> stream_client_;

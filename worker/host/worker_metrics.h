@@ -1,4 +1,4 @@
-// What a worker tells scrapers (docs/metrics.md).
+// A worker's metrics (docs/metrics.md).
 #ifndef STARLING_WORKER_HOST_WORKER_METRICS_H_
 #define STARLING_WORKER_HOST_WORKER_METRICS_H_
 
@@ -14,17 +14,17 @@
 
 namespace starling {
 
-// Thread-safe: the session publishes, the admin port reads.
+// Thread-safe: the session writes, the admin port reads.
 class WorkerMetrics {
  public:
-  // From here on metrics are of this job, until EndJob; then there are none.
+  // Metrics belong to this job until EndJob; after that there are none.
   void BeginJob(const std::string& name);
   void EndJob();
 
-  // A training unit was computed; `times` is the executor's, since it was made.
+  // A training unit was computed. `times`: the executor's, since its construction.
   void Unit(const ExecutorTimes& times, uint64_t samples);
 
-  // What the coordinator is told, as it is told.
+  // Takes figures from a report to the coordinator.
   void Publish(const WorkerReport& report);
 
   void AddMetrics(admin::MetricsText& metrics) const;
@@ -42,7 +42,7 @@ class WorkerMetrics {
 
   mutable Mutex mutex_;
   std::unique_ptr<Job> job_ ABSL_GUARDED_BY(mutex_);
-  WorkerReport report_ ABSL_GUARDED_BY(mutex_);  // times, memory, links and overlap of the last one
+  WorkerReport report_ ABSL_GUARDED_BY(mutex_);  // the last one: times, memory, links, overlap
 };
 
 }  // namespace starling
