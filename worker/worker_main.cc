@@ -56,7 +56,7 @@ struct WorkerFlags {
 void EndWithin(absl::Duration deadline, int exit_status) {
   std::thread([deadline, exit_status] {
     absl::SleepFor(deadline);
-    spdlog::warn("ends at once: still opening data after {}", absl::FormatDuration(deadline));
+    spdlog::warn("exits at once: still opening data after {}", absl::FormatDuration(deadline));
     _exit(exit_status);
   }).detach();
 }
@@ -238,15 +238,15 @@ int WorkerMain(int argc, char** argv) {
         &flags.cuda_graphs},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
         &flags.coordinator_timeout},
-       {"--record-steps", "Folder in which steps are written down for tests/judge/trainer.py",
+       {"--record-steps", "Folder in which steps are recorded for tests/judge/trainer.py",
         &flags.record_steps},
-       {"--record-limit", "How many steps are written down", &flags.record_limit},
-       {"--inject-push-delay", "hold each push back for so long, as 0.02s; updates are stale then",
+       {"--record-limit", "How many steps are recorded", &flags.record_limit},
+       {"--inject-push-delay", "hold each push back this long, as 0.02s; updates are stale then",
         &flags.inject_push_delay, false, true},
-       {"--inject-data-wait", "hand each micro-batch's data over later by so much, as 0.02s",
+       {"--inject-data-wait", "hand each micro-batch's data over this much later, as 0.02s",
         &flags.inject_data_wait, false, true},
        {"--replay-compute",
-        "for benches, too: wait so long for forward and backward of each micro-batch, as "
+        "for benches, too: wait this long for forward and backward of each micro-batch, as "
         "0.02s,0.04s, instead of computing; pushes are of full size, and all gradients 0",
         &flags.replay_compute, false, true}},
       &flags.daemon);

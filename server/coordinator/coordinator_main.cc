@@ -67,7 +67,7 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
     if (count >= limits::kJobsMax) {
       return absl::InvalidArgumentError(
           absl::StrCat("--keep-ended-jobs: a coordinator has at most ", limits::kJobsMax,
-                       " jobs, those that live included; expected fewer, or \"all\", got ", count));
+                       " jobs, including live ones; expected fewer, or \"all\", got ", count));
     }
     options->keep_ended_jobs = count;
   } else if (!jobs.empty()) {
@@ -174,24 +174,23 @@ int CoordinatorMain(int argc, char** argv) {
   flags.listen = "127.0.0.1:7070";
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kCoordinator,
-      {{"--state", "Folder of the durable state; created if it is not there",
+      {{"--state", "Folder of the durable state; created if it does not exist",
         &coordinator_flags.state, true},
        {"--tensorboard-root",
-        "Folder beneath which jobs may have TensorBoard's event files written here, by this "
-        "process's user; without one they may not",
+        "Folder beneath which this process, as its own user, writes TensorBoard event files for "
+        "jobs that ask for them; without it, jobs may not ask",
         &coordinator_flags.tensorboard_root},
        {"--output-root",
-        "Folder beneath which jobs may have their values written here when they end (spec.output), "
-        "by "
-        "this process's user; without one they may not",
+        "Folder beneath which this process, as its own user, writes the values of jobs that ask "
+        "for them (spec.output) when they end; without it, jobs may not ask",
         &coordinator_flags.output_root},
        {"--keep-ended-jobs",
-        "Of jobs that have ended so many are kept, with their parameters; beyond, the oldest is "
-        "deleted; \"all\": none is (default 9000)",
+        "How many ended jobs are kept, with their parameters; beyond that, the oldest is deleted; "
+        "\"all\": none is deleted (default 9000)",
         &coordinator_flags.keep_ended_jobs},
        {"--keep-ended-for",
-        "Jobs that ended longer ago (90s, 30m, 48h) are deleted, with their parameters (default: "
-        "however long)",
+        "Jobs that ended longer ago than this (90s, 30m, 48h) are deleted, with their parameters "
+        "(default: never)",
         &coordinator_flags.keep_ended_for}},
       &flags);
   if (ends.has_value()) return *ends;

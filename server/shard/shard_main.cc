@@ -34,15 +34,15 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
                                           shard_flags.inject_queue_wait,
                                           shard_flags.inject_old_values, &options.inject));
   if (!shard_flags.inject_apply_wait.empty()) {
-    spdlog::warn("--inject-apply-wait {}: updates take so much longer",
+    spdlog::warn("--inject-apply-wait {}: each update takes that much longer",
                  shard_flags.inject_apply_wait);
   }
   if (!shard_flags.inject_queue_wait.empty()) {
-    spdlog::warn("--inject-queue-wait {}: frames wait so long for their turn",
+    spdlog::warn("--inject-queue-wait {}: each frame waits that long for its turn",
                  shard_flags.inject_queue_wait);
   }
   if (!shard_flags.inject_old_values.empty()) {
-    spdlog::warn("--inject-old-values {}: old values of all streams may take so many bytes",
+    spdlog::warn("--inject-old-values {}: old values of all streams may take that many bytes",
                  shard_flags.inject_old_values);
   }
   options.admin_address = admin->address();
@@ -79,13 +79,12 @@ int ShardMain(int argc, char** argv) {
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kShard,
       {{"--inject-apply-wait",
-        "make each update take so much longer, as 0.05s, or as 0.05s@3 for partition 3 "
-        "alone",
+        "make each update take this much longer, as 0.05s, or as 0.05s@3 for partition 3 alone",
         &flags.inject_apply_wait, false, true},
-       {"--inject-queue-wait", "let each frame wait so long for its turn, as 0.05s",
+       {"--inject-queue-wait", "let each frame wait this long for its turn, as 0.05s",
         &flags.inject_queue_wait, false, true},
        {"--inject-old-values",
-        "let old values that streams have still to send take so many bytes in all, as 16777216",
+        "limit all old values that streams still have to send to this many bytes, as 16777216",
         &flags.inject_old_values, false, true}},
       &flags.daemon);
   if (ends.has_value()) return *ends;

@@ -53,7 +53,7 @@ class GuardTest(unittest.TestCase):
                 r"the limit is 1$",
             )
         for policy in (r"ssp\(2\)", "bsp"):
-            self.assertTrue(re.search(rf"{policy}, was asked for: guard: ", log), log)
+            self.assertTrue(re.search(rf"{policy}, was requested: guard: ", log), log)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class Models(unittest.TestCase):
                 self.assertIn(part, str(refused.exception))
             with self.assertRaises(RuntimeError) as refused:
                 cluster.submit(job_file("glob", {"layers": BRANCHED, "freeze": ["stam.*"]}, data))
-            self.assertIn('"stam.*" fits no parameter', str(refused.exception))
+            self.assertIn('"stam.*" matches no parameter', str(refused.exception))
 
     def test_a_batch_that_does_not_fit_is_refused_before_the_first_step(self):
         flags = {"worker-0": ["--memory-bytes", str(1 << 20), "--lanes", "1"]}

@@ -180,7 +180,7 @@ def without_data(scene):
 
 
 def other_data(scene):
-    scene.start_bad_stranger("worker-other", table(2), why="worker-other sees other data")
+    scene.start_bad_stranger("worker-other", table(2), why="worker-other sees different data")
     return lambda: scene.stop_stranger("worker-other")
 
 

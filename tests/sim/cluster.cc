@@ -284,7 +284,7 @@ void Cluster::NoteSetAside(const JobStatus& status) {
   const std::string& why = status.reason();
   if (absl::StrContains(why, kNoMemory)) world_.Count("polls: no memory on a worker");
   if (absl::StrContains(why, kWorkerFault)) world_.Count("polls: a worker's fault");
-  if (absl::StrContains(why, "its computation has not got on"))
+  if (absl::StrContains(why, "its computation has made no progress"))
     world_.Count("polls: a worker hangs");
 }
 

@@ -26,8 +26,7 @@ std::string SharedMemoryNotice(Device& device) {
   return absl::StrCat(
       (memory->total - memory->available) / kMiB, " MiB of the ", memory->total / kMiB, " MiB of ",
       device.name(),
-      " are taken, as where other processes use it, too: the job is planned with what "
-      "is free");
+      " are in use, probably by other processes: the job is planned with the free memory");
 }
 
 WorkerDevices::WorkerDevices(std::unique_ptr<Device> cpu, std::unique_ptr<Device> gpu,
@@ -58,7 +57,7 @@ absl::StatusOr<Device*> WorkerDevices::For(DeviceKind kind) const {
   if (gpu_ != nullptr) return gpu_.get();
   if (kind != DEVICE_GPU) return cpu_.get();
   return absl::FailedPreconditionError(
-      absl::StrCat("the job wants a GPU, and this worker has none: ", why_no_gpu_));
+      absl::StrCat("the job wants a GPU, but this worker has none: ", why_no_gpu_));
 }
 
 std::string WorkerDevices::Name() const {

@@ -48,7 +48,7 @@ TEST(WorkerDevicesTest, SaysThatAGpuIsShared) {
   EXPECT_EQ(notice(79 * kGiB), "");  // what a process takes to be there at all
   EXPECT_THAT(
       notice(76 * kGiB),
-      HasSubstr("4096 MiB of the 81920 MiB of a GPU are taken, as where other processes use it"));
+      HasSubstr("4096 MiB of the 81920 MiB of a GPU are in use, probably by other processes"));
   PartlyTaken lost(absl::UnavailableError("lost"));
   EXPECT_EQ(SharedMemoryNotice(lost), "");
   const absl::StatusOr<WorkerDevices> devices = WorkerDevices::Open({.device = "cpu"});

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<int64_t>> MicroBatchSizes(int64_t samples, const Batc
 absl::Status CheckSamples(const char* part, const DataSet& data, uint64_t accepted) {
   if (static_cast<uint64_t>(data.samples()) == accepted) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(part, ": this worker sees ", data.samples(),
-                                          " samples, and the job was accepted with ", accepted,
+                                          " samples, but the job was accepted with ", accepted,
                                           ": the files changed, or differ between machines"));
 }
 
@@ -84,8 +84,8 @@ absl::StatusOr<Layout> LayoutOf(const JobDescription& description) {
   }
   if (layout.partitions.size() != description.partitions()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the coordinator speaks of ", description.partitions(),
-                     " partitions; the job has ", layout.partitions.size()));
+        absl::StrCat("the coordinator divides the job into ", description.partitions(),
+                     " partitions, this worker into ", layout.partitions.size()));
   }
   return layout;
 }

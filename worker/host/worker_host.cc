@@ -177,7 +177,7 @@ void WorkerHost::OnReportFailed(const absl::Status& status) {
   }
   if (now - last_complaint_ < kComplaintInterval) return;
   last_complaint_ = now;
-  spdlog::warn("{}; going on with what was leased",
+  spdlog::warn("{}; goes on with leased work",
                NoCoordinator(options_.coordinator, now - last_answer_, status));
 }
 

@@ -67,13 +67,13 @@ void WorkerMetrics::AddJob(const Job& job, const WorkerReport& report, MetricsTe
   metrics.Counter("starling_worker_idle_seconds_total", "Time without a unit to compute.", labels,
                   report.times().idle());
   metrics.Gauge("starling_worker_overlap_ratio",
-                "Share of the communication of late that was hidden behind computing.", labels,
+                "Share of the recent communication that was hidden behind computing.", labels,
                 report.hidden_share());
   metrics.Gauge("starling_worker_memory_planned_bytes",
-                "What the job's parameters, gradients and activations take by plan.", labels,
+                "Planned memory of the job's parameters, gradients and activations.", labels,
                 static_cast<double>(report.memory().planned_bytes()));
   metrics.Gauge("starling_worker_memory_peak_bytes",
-                "Greatest resident memory of the process since it took up the job; 0: not known.",
+                "Greatest resident memory of the process since it took up the job; 0: unknown.",
                 labels, static_cast<double>(report.memory().peak_bytes()));
   metrics.Gauge(
       "starling_worker_memory_device_peak_bytes",
@@ -97,7 +97,7 @@ void WorkerMetrics::AddLinks(const WorkerReport& report, MetricsText& metrics) {
                     "Time in which a payload was being written, or waited for that.", labels,
                     link.sending_seconds());
     metrics.Gauge("starling_worker_link_round_trip_seconds",
-                  "Least time of late from a request to its answer; 0: not known.", labels,
+                  "Lowest recent time from a request to its answer; 0: unknown.", labels,
                   link.round_trip_seconds());
   }
 }

@@ -35,7 +35,7 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   const absl::Status none = SubmitError(Ssp("a", 1, 1));
   EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(none.message()),
-              HasSubstr("no worker to look at the data: start one with"));
+              HasSubstr("no worker can inspect the data: start one with"));
 
   Workers(1);
   cluster.workers["worker-0"].inspect_error = "/data/train.csv: no such file";
@@ -51,7 +51,7 @@ TEST_F(CoordinatorCallsTest, ASubmissionNeedsAWorkerThatLooksAtTheData) {
   // Not kDeadlineExceeded: clients take that for a coordinator that does not answer.
   EXPECT_EQ(late.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(late.message()),
-              HasSubstr("worker-0 has not looked at the data within 5m"));
+              HasSubstr("worker-0 has not inspected the data within 5m"));
   EXPECT_LT(cluster.now - begin, absl::Seconds(301));
 }
 
@@ -132,7 +132,7 @@ TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
   const CallReply* reply = cluster.Answer(call);
   ASSERT_NE(reply, nullptr);
   EXPECT_THAT(std::string(std::get<absl::Status>(*reply).message()),
-              HasSubstr("no worker to look at the data for 15"));
+              HasSubstr("no worker could inspect the data for 15"));
 }
 
 TEST_F(CoordinatorCallsTest, ASubmissionRightAfterARestartWaitsForTheWorkersToReport) {
@@ -261,7 +261,7 @@ TEST_F(CoordinatorCallsTest, AJobThatNoWorkerGetsReadyForIsOver) {
   JobRequest request;
   request.set_name("a");
   EXPECT_THAT(std::get<JobReply>(cluster.Ask<event::GetJob>(request)).status().reason(),
-              HasSubstr("worker-0 did not get ready within 5m"));
+              HasSubstr("worker-0 was not ready within 5m"));
 }
 
 TEST_F(CoordinatorCallsTest, AWaitForLogsThatIsNoNumberEndsAtOnce) {
@@ -367,7 +367,7 @@ TEST_F(CoordinatorCallsTest, AnOldCoordinatorIsNotServed) {
   const CallReply reply = cluster.Ask<event::WorkerReport>(report);
   const auto* status = std::get_if<absl::Status>(&reply);
   ASSERT_NE(status, nullptr);
-  EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but 7 was seen"));
+  EXPECT_THAT(std::string(status->message()), HasSubstr("generation 1, but the caller has seen 7"));
 }
 
 // A daemon that was started with --insecure is named in every status while it lives.

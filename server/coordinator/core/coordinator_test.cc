@@ -108,7 +108,7 @@ TEST_F(CoordinatorTest, WhatIsOnlySaidToBeDoneIsDoneAgain) {
   ASSERT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 2, 100);
   EXPECT_THAT(cluster.JobLog("a"),
-              HasSubstr("steps were reported done, and shards do not have them after 10s"));
+              HasSubstr("steps were reported done, but shards do not have them after 10s"));
 }
 
 TEST_F(CoordinatorTest, ASilentWorkerIsToldToRejoinAndThenServesAgain) {
@@ -264,7 +264,7 @@ TEST_F(CoordinatorTest, AJobGrowsFromIdleWorkersAndShrinksForAWaitingOne) {
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 1; }));
   EXPECT_THAT(cluster.JobLog("a"),
               AllOf(HasSubstr("gives worker-2 to job b\n"), HasSubstr("gives worker-1 to job b\n"),
-                    HasSubstr("worker-2 left: gave the job's place to another job")));
+                    HasSubstr("worker-2 left: was given to another job")));
   ASSERT_TRUE(Ends("b", SUCCEEDED));
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 3; }));
   ASSERT_TRUE(Ends("a", SUCCEEDED));
@@ -398,7 +398,7 @@ TEST_F(CoordinatorTest, AShardOfAnotherClusterIsRefusedByNameAndNotTold) {
   EXPECT_EQ(refused->code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused->message()),
               AllOf(HasSubstr("000000000000000b"), HasSubstr("0000000000000001"),
-                    HasSubstr("start the coordinator on the state it had")));
+                    HasSubstr("the coordinator on its previous state")));
   // A worker has nothing to lose: it joins.
   WorkerReport worker;
   worker.set_cluster(ours.cluster());
@@ -426,8 +426,7 @@ TEST_F(CoordinatorTest, ACosineThatNeverFallsIsWarnedAbout) {
   spec.mutable_stop()->set_wall_time_seconds(3);
   Submit(spec);
   ASSERT_EQ(cluster.Status("a").warnings_size(), 1);
-  EXPECT_THAT(cluster.Status("a").warnings(0),
-              HasSubstr("cosine falls over the job's 10000000 steps"));
+  EXPECT_THAT(cluster.Status("a").warnings(0), HasSubstr("cosine spans the job's 10000000 steps"));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ TEST_F(DevicesTest, AJobForGpusIsRefusedWhereNobodyHasOne) {
   const absl::Status status = SubmitError(On(DEVICE_GPU, 1, 1));
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(),
-            "workers.device is gpu, and no worker of this cluster has a GPU: worker-0 computes "
+            "workers.device is gpu, but no worker of this cluster has a GPU: worker-0 computes "
             "on cpu (avx2), because there is no driver; worker-1 computes on cpu (avx2), because "
             "there is no driver. Start a worker on a machine with a GPU, or submit with "
             "workers.device: auto");

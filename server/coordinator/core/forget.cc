@@ -73,9 +73,9 @@ std::string Core::RetentionText() const {
       ended_.size() < keep - keep / 10)
     return "";
   return absl::StrCat(
-      ended_.size(), " jobs have ended, and ", keep,
-      " of these are kept (--keep-ended-jobs of the coordinator): from then on the oldest "
-      "is deleted with its parameters for each one that ends; export what you need");
+      ended_.size(), " jobs have ended, and the coordinator keeps ", keep,
+      " (--keep-ended-jobs): beyond that, the oldest one is deleted with its parameters whenever a "
+      "job ends; export what you need");
 }
 
 void Core::ForgetJobs() {

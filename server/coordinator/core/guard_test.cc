@@ -48,7 +48,7 @@ TEST_F(CoordinatorGuardTest, TightensStepByStepAndSaysWhy) {
   EachItemOnce(1, 2, 100);
   EXPECT_THAT(
       cluster.JobLog("a"),
-      HasSubstr("ssp(3), was asked for: guard: the median train loss of the last 8 batches, "
+      HasSubstr("ssp(3), was requested: guard: the median train loss of the last 8 batches, "
                 "5.0000, is above 2.0"));
   const JobStatus status = cluster.Status("a");
   ASSERT_EQ(status.policies_size(), 3);

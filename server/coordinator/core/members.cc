@@ -75,11 +75,11 @@ void Core::RemoveMember(Worker& worker, const std::string& why) {
   job->coverage_changed = true;
   SaveState(*job);
   std::string text = absl::StrCat(worker.name(), " left: ", why);
-  if (leases > 0) absl::StrAppend(&text, "; its ", leases, " leases go to others");
+  if (leases > 0) absl::StrAppend(&text, "; its ", leases, " leases go to other workers");
   Log(*job, text);
   if (members->empty()) {
     job->staffed = now_;
-    Log(*job, "no worker is left: waits for one");
+    Log(*job, "no worker is left: waits for a new one");
   }
   TouchJob(*job);
   advance_.insert(uid);
@@ -141,9 +141,10 @@ void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::strin
   const bool served = job.state.roster().number() > 1;
   const bool alone = worker.member_of == job.uid() && job.state.roster().members_size() == 1;
   const bool nobody = alone || job.state.roster().members_size() == 0;
-  const std::string what = again ? "tries again, as others prepared the job at the same time, "
-                           : others || !nobody ? "goes on without "
-                                               : "waits for a worker other than ";
+  const std::string what =
+      again               ? "tries again, since others prepared the job at the same time, with "
+      : others || !nobody ? "goes on without "
+                          : "waits for a worker other than ";
   Log(job, absl::StrCat(what, worker.name(), ": ", why));
   Order(worker, 0);
   if (!again) {

@@ -76,7 +76,8 @@ TEST_F(NoRoomTest, TheLastOfThoseThatPreparedTogetherTriesAgainAlone) {
   // The other worker's memory was in the way.
   for (auto& [name, worker] : cluster.workers) worker.no_room.clear();
   ASSERT_TRUE(Ends("a", SUCCEEDED));
-  EXPECT_EQ(Said("a", "tries again, as others prepared the job at the same time, worker-"), 1);
+  EXPECT_EQ(Said("a", "tries again, since others prepared the job at the same time, with worker-"),
+            1);
 }
 
 TEST_F(NoRoomTest, AWorkerWithoutRoomServesOtherJobs) {

@@ -31,9 +31,8 @@ constexpr size_t kOverviewDaemons = 1000;  // of each kind
 constexpr size_t kOverviewGone = 16;       // of each kind
 
 absl::Status BadPage(const std::string& after) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("page.after: expected the `next` of a list's page before, got \"",
-                   after.substr(0, 100), "\""));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "page.after: expected the `next` of the previous page, got \"", after.substr(0, 100), "\""));
 }
 
 // The room that is left on a page.
@@ -190,7 +189,7 @@ void Core::On(const event::DeleteJob& event) {
         event.call,
         absl::FailedPreconditionError(absl::StrCat(
             "the values of job ", job->name(), " are being written to ", job->state.output().path(),
-            ": delete it when they are (starling describe job ", job->name(), ")")));
+            ": delete the job when that is done (starling describe job ", job->name(), ")")));
   }
   Forget(*job);
   Reply(event.call, Empty());

@@ -53,7 +53,7 @@ void Core::BeginOutput(Job& job) {
     return EndOutput(job,
                      absl::FailedPreconditionError(absl::StrCat(
                          "the job is ", JobState_Name(job.state.state()),
-                         ", and only the values of one that SUCCEEDED are written by themselves")));
+                         ": only the values of a job that SUCCEEDED are written automatically")));
   }
   job.state.mutable_output()->set_state(OutputStatus::WRITING);
   Log(job, absl::StrCat("writes its values to ", job.state.output().path()));

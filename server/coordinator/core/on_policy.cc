@@ -87,10 +87,10 @@ absl::Status Core::CheckMemoryForBsp(const Job& job) const {
     const Shard& shard = shards_.at(id);
     if (bytes <= shard.memory_room.value_or(bytes)) continue;
     return absl::ResourceExhaustedError(
-        absl::StrCat("consistency: in bsp job ", job.name(), " would need ", (bytes >> 20) + 1,
-                     " MiB more on shard ", shard.name(), " for sums that wait for others, and ",
+        absl::StrCat("consistency: under bsp, job ", job.name(), " would need ", (bytes >> 20) + 1,
+                     " MiB more on shard ", shard.name(), " for sums that wait for others, but ",
                      *shard.memory_room >> 20,
-                     " MiB are available: give the shard's machine more memory, or take ssp"));
+                     " MiB are available: give the shard's machine more memory, or use ssp"));
   }
   return absl::OkStatus();
 }
@@ -116,12 +116,12 @@ absl::Status Core::CheckPolicyChange(const Job& job, const Policy& policy) const
   if (static_cast<uint32_t>(waiting) >= limits::kPolicyChangesWaitingMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(waiting, " changes of job ", job.name(),
-                     "'s policy wait already: try again when they are in force"));
+                     "'s policy are already pending: try again when they are in force"));
   }
   if (static_cast<uint32_t>(job.state.policies_size()) >= limits::kPoliciesPerJobMax) {
     return absl::ResourceExhaustedError(absl::StrCat("job ", job.name(), " has had ",
                                                      job.state.policies_size(),
-                                                     " policies, and that is the most"));
+                                                     " policies, which is the maximum"));
   }
   return absl::OkStatus();
 }
@@ -167,7 +167,7 @@ void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint
   record.set_by(by);
   record.set_time(TimeText(wall()));
   job.policy_asked = now_;
-  Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was asked for: ", by));
+  Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was requested: ", by));
   if (!job.running()) {  // nothing was done under the previous policy
     record.set_step(0);
     record.set_in_force(true);
@@ -185,7 +185,7 @@ void Core::AdvancePolicy(Job& job) {
       next->set_step(*step);
       SaveState(job);
       Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
-                            ", takes effect at clock ", *step, ": no worker has begun it"));
+                            ", takes effect at clock ", *step, ": no worker has started it"));
       TouchJob(job);
     }
     if (!job.partitions.All([&](const auto& status) { return status.policy() >= next->number(); }))

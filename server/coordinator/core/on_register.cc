@@ -38,14 +38,14 @@ std::string Core::WhyRefused(const RegisterRequest& request) const {
                         " bytes; expected at most ", limits::kAddressBytesMax, " together");
   }
   if (request.device().size() > limits::kDeviceBytesMax) {
-    return absl::StrCat(request.name(), " says in ", request.device().size(),
-                        " bytes what it computes on; expected at most ", limits::kDeviceBytesMax);
+    return absl::StrCat(request.name(), " describes its device in ", request.device().size(),
+                        " bytes; expected at most ", limits::kDeviceBytesMax);
   }
   const size_t names = request.role() == WORKER ? workers_.size() : shards_.size();
   if (names >= limits::kDaemonsMax && FindByName(request.role(), request.name()) == nullptr) {
     return absl::StrCat(
         names,
-        " names are known, and that is the most: use one of a daemon that is gone, or "
+        " names are in use, which is the maximum: reuse the name of a daemon that is gone, or "
         "delete jobs whose values were lost with shards");
   }
   if (request.version().protocol() != options_.protocol) {
@@ -87,7 +87,7 @@ void Core::On(const event::Register& event) {
   if (pending.request.nonce() != request.nonce() || pending.since == absl::Time())
     pending.since = now_;
   if (pending.call != CallId()) {
-    Reply(pending.call, absl::AbortedError("another registration of this name came meanwhile"));
+    Reply(pending.call, absl::AbortedError("another registration of this name replaced this one"));
   }
   pending.call = event.call;
   pending.request = request;

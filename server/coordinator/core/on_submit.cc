@@ -70,7 +70,7 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   if (by_name_.size() >= limits::kJobsMax && !in_place_of_another) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "there are ", by_name_.size(),
-        " jobs, and that is the most: delete what you do not need (starling "
+        " jobs, which is the maximum: delete what you do not need (starling "
         "delete NAME ..., starling delete --ended), or start the coordinator with a smaller "
         "--keep-ended-jobs, which deletes the oldest that have ended"));
   }
@@ -80,8 +80,8 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   uint64_t bytes = spec.ByteSizeLong();
   for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
   if (submissions_.size() >= kSubmissionsQueuedMax || bytes > kSubmissionsQueuedBytesMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(submissions_.size(), " jobs are just being submitted: try again in a moment"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        submissions_.size(), " jobs are being submitted right now: try again in a moment"));
   }
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ absl::Status Core::CheckDevice(const JobSpec& spec) const {
   const size_t more = without.size() > kWorkersShown ? without.size() - kWorkersShown : 0;
   without.resize(without.size() - more);
   return absl::FailedPreconditionError(absl::StrCat(
-      "workers.device is gpu, and no worker of this cluster has a GPU: ",
+      "workers.device is gpu, but no worker of this cluster has a GPU: ",
       absl::StrJoin(without, "; "), more > 0 ? absl::StrCat("; and ", more, " more") : "",
       ". Start a worker on a machine with a GPU, or submit with workers.device: auto"));
 }
@@ -157,11 +157,11 @@ void Core::On(const event::Submit& event) {
       request.dry_run() ? absl::StrCat(name, "?", request.nonce()) : std::string(name);
   if (auto it = submissions_.find(key); it != submissions_.end()) {
     if (request.nonce() == 0 || it->second.request.nonce() != request.nonce()) {
-      return Reply(event.call,
-                   absl::AlreadyExistsError(absl::StrCat(
-                       "a job named ", name, " is just being submitted: choose another name")));
+      return Reply(event.call, absl::AlreadyExistsError(absl::StrCat(
+                                   "a job named ", name,
+                                   " is being submitted right now: choose another name")));
     }
-    Reply(it->second.call, absl::AbortedError("the same submission came again meanwhile"));
+    Reply(it->second.call, absl::AbortedError("the same submission was sent again"));
     it->second.call = event.call;
     return;
   }
@@ -183,9 +183,9 @@ void Core::On(const event::Submit& event) {
   const bool may_report =
       !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
   if (alone && !may_report) {
-    RejectSubmission(
-        key, absl::FailedPreconditionError(absl::StrCat(
-                 "no worker to look at the data: start one with `", options_.worker_command, "`")));
+    RejectSubmission(key, absl::FailedPreconditionError(
+                              absl::StrCat("no worker can inspect the data: start one with `",
+                                           options_.worker_command, "`")));
   }
 }
 
@@ -270,9 +270,9 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
   const auto samples_max = static_cast<uint64_t>(limits::kSamplesMax);
   if (inspection.train_samples() < 1 || inspection.train_samples() > samples_max ||
       inspection.test_samples() > samples_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data: expected 1 to ", limits::kSamplesMax, " training samples, found ",
-                     inspection.train_samples(), " (and ", inspection.test_samples(), " to test)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: expected 1 to ", limits::kSamplesMax, " training samples, found ",
+        inspection.train_samples(), " (and ", inspection.test_samples(), " test samples)"));
   }
   Job job;
   JobDescription& description = *job.stored.mutable_description();
@@ -305,10 +305,9 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
       spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
     job.stored.add_warnings(absl::StrCat(
-        "learningRate: cosine falls over the job's ", job.steps(),
-        " steps, since stop has "
-        "wallTime alone, and so stays at its peak until wallTime is over: give stop.epochs or "
-        "stop.steps, too"));
+        "learningRate: cosine spans the job's ", job.steps(),
+        " steps, since stop has only wallTime, so the rate stays at its peak until wallTime is "
+        "over: also set stop.epochs or stop.steps"));
   }
   job.stored.set_submit_nonce(submission.request.nonce());
   job.stored.set_submitted_us(absl::ToUnixMicros(wall()));

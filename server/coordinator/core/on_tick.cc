@@ -26,7 +26,7 @@ void Core::On(const event::Tick& event) {
       aside.ask_again = schedule_ = true;
     }
     if (worker.releasing() && now_ - worker.release_since > options_.release_deadline) {
-      Lose(worker, absl::StrCat("did not give its job back within ",
+      Lose(worker, absl::StrCat("did not release its job within ",
                                 absl::FormatDuration(options_.release_deadline)));
     }
     const bool preparing = worker.job != 0 && worker.member_of == 0 && !worker.fenced();
@@ -58,7 +58,7 @@ void Core::On(const event::Tick& event) {
 // The worker is live but does not become ready; another one may.
 void Core::TakeBack(Worker& worker) {
   const std::string text = absl::StrCat(
-      worker.name(), " did not get ready within ", absl::FormatDuration(options_.prepare_deadline),
+      worker.name(), " was not ready within ", absl::FormatDuration(options_.prepare_deadline),
       " (it opens the data, plans memory and connects to the shards): see its log");
   if (Job* job = FindRunning(worker.job); job != nullptr) {
     return SetAside(worker, *job, Fault::KIND_UNSPECIFIED, text);
@@ -87,10 +87,11 @@ void Core::SetAsideWhoHangs() {
         activity.unit_seconds() > 0
             ? absl::StrFormat(" (a unit of this job takes %.2g s there)", activity.unit_seconds())
             : "";
-    SetAside(worker, *job, Fault::KIND_UNSPECIFIED,
-             absl::StrFormat("%s reports, but its computation has not got on for %.0f s%s: see its "
-                             "log, and restart it if it stays so",
-                             worker.name(), activity.seconds(), unit));
+    SetAside(
+        worker, *job, Fault::KIND_UNSPECIFIED,
+        absl::StrFormat("%s reports, but its computation has made no progress for %.0f s%s: see "
+                        "its log, and restart it if that does not change",
+                        worker.name(), activity.seconds(), unit));
   }
 }
 
@@ -141,7 +142,7 @@ void Core::ExpireSubmissions() {
       RejectSubmission(name, submission.Refusal());
     } else if (now_ >= submission.without_worker + options_.inspector_wait) {
       RejectSubmission(name, absl::FailedPreconditionError(absl::StrCat(
-                                 "no worker to look at the data for ",
+                                 "no worker could inspect the data for ",
                                  absl::FormatDuration(now_ - submission.without_worker),
                                  ": start one with `", options_.worker_command, "`")));
     }
@@ -150,7 +151,7 @@ void Core::ExpireSubmissions() {
     Worker& worker = workers_.at(submissions_.at(name).worker);
     worker.slow_to_look = true;
     RefuseSubmission(name, absl::FailedPreconditionError(
-                               absl::StrCat(worker.name(), " has not looked at the data within ",
+                               absl::StrCat(worker.name(), " has not inspected the data within ",
                                             absl::FormatDuration(options_.inspect_deadline),
                                             ": see its log, then submit again")));
   }

@@ -23,7 +23,7 @@ bool Core::IsStopped(const Job& job) {
 }
 
 void Core::StopTraining(Job& job) {
-  Log(job, "wallTime is over: no more training is begun");
+  Log(job, "wallTime is over: no more training is started");
   AddPolicy(job, Policy(job.state.policies().rbegin()->record().policy()), kBy, 0);
 }
 

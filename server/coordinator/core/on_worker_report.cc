@@ -22,22 +22,22 @@ constexpr double kLossSmoothing = 0.05;  // weight of a global batch
 // A daemon that has seen a later coordinator must not follow this one.
 bool Core::RefuseStaleCoordinator(CallId call, uint64_t reported_generation) {
   if (reported_generation <= generation() || DefenceMasked(Defence::kGeneration)) return false;
-  Reply(
-      call,
-      absl::FailedPreconditionError(absl::StrCat(
-          "this coordinator has generation ", generation(), ", but ", reported_generation,
-          " was seen: another one was started after it, or it was started on old state; stop it")));
+  Reply(call, absl::FailedPreconditionError(absl::StrCat(
+                  "this coordinator has generation ", generation(), ", but the caller has seen ",
+                  reported_generation,
+                  ": another one was started after it, or it was started on old state; stop it")));
   return true;
 }
 
 // A shard's values belong to the jobs of its cluster. Another cluster may use the same numbers.
 bool Core::RefuseOtherCluster(CallId call, uint64_t reported_cluster) {
   if (reported_cluster == 0 || reported_cluster == cluster_.cluster()) return false;
-  Reply(call, absl::FailedPreconditionError(absl::StrFormat(
-                  "this coordinator is of cluster %016x, but you are of cluster %016x: start the "
-                  "coordinator on the state it had; or restart the daemon, which drops what it "
-                  "holds, and it joins this cluster",
-                  cluster_.cluster(), reported_cluster)));
+  Reply(call,
+        absl::FailedPreconditionError(absl::StrFormat(
+            "this coordinator belongs to cluster %016x, but the caller to cluster %016x: start "
+            "the coordinator on its previous state, or restart the daemon, which then drops "
+            "what it holds and joins this cluster",
+            cluster_.cluster(), reported_cluster)));
   return true;
 }
 
@@ -142,7 +142,7 @@ void Core::TakeMembership(Worker& worker, bool first) {
   const uint64_t reported = worker.report.run().job_uid();
   if (worker.releasing() && reported != worker.member_of) {
     const uint64_t left = worker.member_of;
-    RemoveMember(worker, "gave the job's place to another job");
+    RemoveMember(worker, "was given to another job");
     AskAgain(left);
     schedule_ = true;
   }
@@ -165,11 +165,12 @@ void Core::Join(Worker& worker, Job& job) {
   const uint64_t expected = job.stored.description().data_digest();
   if (expected == 0 || worker.report.data_digest() == expected) return AddMember(job, worker);
   SetAside(worker, job, Fault::OTHER_DATA,
-           absl::StrCat(worker.name(), " sees other data than ",
-                        job.inspector.empty() ? "the worker" : job.inspector,
-                        " that looked at it when job ", job.name(), " was submitted (digest ",
-                        absl::Hex(worker.report.data_digest()), ", expected ", absl::Hex(expected),
-                        "): give it the same files, and restart it"));
+           absl::StrCat(
+               worker.name(), " sees different data than ",
+               job.inspector.empty() ? "the worker that" : absl::StrCat(job.inspector, ", which"),
+               " inspected it when job ", job.name(), " was submitted (digest ",
+               absl::Hex(worker.report.data_digest()), ", expected ", absl::Hex(expected),
+               "): give it the same files and restart it"));
 }
 
 void Core::TakeMetrics(Job& job, const WorkerReport& report) {
@@ -214,7 +215,7 @@ void Core::TakeFault(Worker& worker, const Fault& fault) {
   const std::string text =
       fault.message().empty()
           ? absl::StrCat(worker.name(), " reported a fault of kind ",
-                         Fault::Kind_Name(fault.kind()), " without saying more: see its log")
+                         Fault::Kind_Name(fault.kind()), " without a message: see its log")
           : std::string(CutUtf8(fault.message(), limits::kFaultBytesMax));
   if (fault.kind() == Fault::NON_FINITE) return End(*job, FAILED, text);
   SetAside(worker, *job, fault.kind(), text);

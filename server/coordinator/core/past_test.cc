@@ -321,7 +321,7 @@ TEST_F(RetentionTest, BeyondItsNumberTheOldestIsDeletedAndThatIsSaidBefore) {
   EXPECT_EQ(Warnings(), "");
   RunQuick("a8");
   EXPECT_THAT(Warnings(),
-              HasSubstr("9 jobs have ended, and 10 of these are kept (--keep-ended-jobs"));
+              HasSubstr("9 jobs have ended, and the coordinator keeps 10 (--keep-ended-jobs"));
   RunQuick("a9");
   EXPECT_EQ(Jobs(0).total(), 10u);
   RunQuick("b");

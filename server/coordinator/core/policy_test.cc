@@ -167,7 +167,7 @@ TEST_F(CoordinatorPolicyTest, BspIsRefusedWhereAShardHasNoMemoryForItsSums) {
   ASSERT_TRUE(Begins(2));
   EXPECT_THAT(
       std::string(SetError("a", Policy::BSP).message()),
-      HasSubstr("MiB more on shard ps-0 for sums that wait for others, and 2 MiB are available"));
+      HasSubstr("MiB more on shard ps-0 for sums that wait for others, but 2 MiB are available"));
   EXPECT_TRUE(SetError("a", Policy::ASYNC).ok());
   cluster.memory_room = uint64_t{1} << 30;
   cluster.RunFor(absl::Seconds(1));

@@ -153,9 +153,8 @@ bool Core::MarkCovered(Job& job, LeaseTable& table) {
   for (const auto& [begin, end] : coverage->covered) table.Covered(begin, end);
   job.coverage_read = now_;
   if (const uint64_t again = table.TakeBack(coverage->known, now_); again > 0) {
-    Log(job,
-        absl::StrCat(again, " steps were reported done, and shards do not have them after ",
-                     absl::FormatDuration(table.options().cover_wait), ": they are done again"));
+    Log(job, absl::StrCat(again, " steps were reported done, but shards do not have them after ",
+                          absl::FormatDuration(table.options().cover_wait), ": they are repeated"));
   }
   return true;
 }

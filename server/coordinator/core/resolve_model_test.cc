@@ -136,8 +136,8 @@ TEST(ResolveModelTest, GlobsFreeze) {
   EXPECT_EQ(spec.model().parameters(2).kind(), TRAINABLE);
   spec = Mlp();
   spec.mutable_model_source()->add_freeze("stem.*");
-  EXPECT_THAT(Error(Images(), spec),
-              AllOf(HasSubstr("\"stem.*\" fits no parameter"), HasSubstr("fc1.weight, fc1.bias")));
+  EXPECT_THAT(Error(Images(), spec), AllOf(HasSubstr("\"stem.*\" matches no parameter"),
+                                           HasSubstr("fc1.weight, fc1.bias")));
   spec = Mlp();
   spec.mutable_model_source()->add_freeze("*");
   EXPECT_THAT(Error(Images(), spec), HasSubstr("nothing to train"));

@@ -48,7 +48,7 @@ absl::Status FreezeParameters(const ModelSource& source, Graph* graph) {
     }
     if (fits) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "model.freeze: \"", glob, "\" fits no parameter; there are ", FirstNames(*graph)));
+        "model.freeze: \"", glob, "\" matches no parameter; there are ", FirstNames(*graph)));
   }
   return absl::OkStatus();
 }

@@ -191,8 +191,7 @@ void Core::NoteTurn(Job& job) {
   job.has_turn = has;
   schedule_ = true;
   if (!has) return;
-  Log(job,
-      "later jobs have passed it for long: workers that come free are kept for it for a while");
+  Log(job, "later jobs have passed it for a long time: free workers are kept for it for a while");
 }
 
 // Checks what changes without an event: waiting times, and the shards' memory.
@@ -296,7 +295,7 @@ std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shard
   const uint64_t bytes =
       std::accumulate(job.partition_bytes.begin(), job.partition_bytes.end(), uint64_t{0});
   return absl::StrCat("needs ", text(bytes), " of the shards' memory, in ",
-                      job.partition_bytes.size(), " partitions, and there is room for ",
+                      job.partition_bytes.size(), " partitions, but there is room for ",
                       absl::StrJoin(rooms, ", "));
 }
 
@@ -320,7 +319,7 @@ std::string Core::WaitsFor(const Job& job) const {
   const std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
   if (Place(job, loads).empty()) {
     return absl::StrCat(MemoryText(job, loads, shards_),
-                        " now: waits for jobs to end, or to be deleted when they are over");
+                        " now: waits for jobs to end, or for ended jobs to be deleted");
   }
   const Supply supply = SupplyFor(&job, nullptr);
   const uint32_t least = job.spec().workers_min();
@@ -345,7 +344,7 @@ std::string Core::WaitsFor(const Job& job) const {
   if (supply.available() >= least && turn != nullptr && turn->uid() < job.uid()) {
     return absl::StrCat("lets job ", turn->name(), " start first, which needs ",
                         Count(turn->spec().workers_min(), "worker"),
-                        " and was passed by later jobs for long");
+                        " and was passed by later jobs for a long time");
   }
   return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
                       std::min(supply.available(), least), " of the cluster's ", supply.all(), held,

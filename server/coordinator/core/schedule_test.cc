@@ -126,7 +126,7 @@ TEST_F(ScheduleTest, AJobThatIsPassedForLongHasItsTurn) {
   EXPECT_GT(next, 10);
   replace(absl::Seconds(22));
   EXPECT_TRUE(cluster.IsIn("both", SUCCEEDED)) << cluster.Status("both").reason();
-  EXPECT_THAT(cluster.JobLog("both"), HasSubstr("later jobs have passed it for long"));
+  EXPECT_THAT(cluster.JobLog("both"), HasSubstr("later jobs have passed it for a long time"));
 }
 
 // A job behind an earlier job keeps nothing, however long it has waited.
@@ -150,9 +150,9 @@ TEST_F(ScheduleTest, ATurnEnds) {
   EXPECT_TRUE(AskJob<event::CancelJob>("first").ok());
   cluster.RunFor(absl::Seconds(62));
   Submit(Ssp("later", 1, 1));
-  EXPECT_EQ(
-      cluster.Status("later").reason(),
-      "lets job three start first, which needs 3 workers and was passed by later jobs for long");
+  EXPECT_EQ(cluster.Status("later").reason(),
+            "lets job three start first, which needs 3 workers and was passed by later jobs for a "
+            "long time");
   cluster.RunFor(absl::Seconds(10));
   EXPECT_TRUE(cluster.IsIn("later", PENDING));
   cluster.RunFor(absl::Seconds(8));
@@ -168,7 +168,7 @@ TEST_F(ScheduleTest, WhatNoShardCanHoldIsRefusedWithTheFigures) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(refused.message()),
-      HasSubstr("job a needs 0.0 MiB of the shards' memory, in 2 partitions, and there is room for "
+      HasSubstr("job a needs 0.0 MiB of the shards' memory, in 2 partitions, but there is room for "
                 "0.0 MiB (ps-0) even without other jobs: start more shards"));
   EXPECT_EQ(cluster.Status("a").name(), "");
 }
@@ -184,7 +184,7 @@ TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
   cluster.memory_room = 200;
   cluster.RunFor(absl::Seconds(1));
   EXPECT_THAT(cluster.Status("second").reason(),
-              HasSubstr("and there is room for 0.0 MiB (ps-0) now: "
+              HasSubstr("but there is room for 0.0 MiB (ps-0) now: "
                         "waits for jobs to end, or to be deleted"));
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("second", PENDING));

@@ -169,8 +169,9 @@ TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
   EXPECT_EQ(cluster.Status("a").workers(), 2u);
   EXPECT_THAT(
       cluster.Status("a").reason(),
-      HasSubstr("goes on without worker-2, which cannot serve it: worker-2 sees other data than "
-                "worker-0 that looked at it when job a was submitted (digest cd, expected ab)"));
+      HasSubstr(
+          "goes on without worker-2, which cannot serve it: worker-2 sees different data than "
+          "worker-0, which inspected it when job a was submitted (digest cd, expected ab)"));
   EXPECT_EQ(cluster.workers["worker-2"].items, 0u);
   cluster.StartCoordinator();  // the digest is stored
   cluster.RunFor(absl::Seconds(2));
@@ -240,8 +241,9 @@ TEST_F(HangTest, ItIsSetAsideByNameAfterTheLongerOfBothTimes) {
   EXPECT_EQ(cluster.Status("a").workers(), 1u);
   EXPECT_THAT(
       cluster.Status("a").reason(),
-      HasSubstr("goes on without worker-1, which cannot serve it: worker-1 reports, but its "
-                "computation has not got on for 301 s (a unit of this job takes 30 s there)"));
+      HasSubstr(
+          "goes on without worker-1, which cannot serve it: worker-1 reports, but its "
+          "computation has made no progress for 301 s (a unit of this job takes 30 s there)"));
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left: it was set aside; its "));
   // No job uses it until it makes progress.
   Submit(Ssp("b", 2, 2));
@@ -284,7 +286,7 @@ TEST_F(HangTest, WhoDoesNotGetReadyIsSetAsideToo) {
   Submit(spec);
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("b").workers() == 1; }));
   cluster.RunFor(absl::Seconds(12));
-  EXPECT_THAT(cluster.Status("b").reason(), HasSubstr("worker-1 did not get ready within 10s"));
+  EXPECT_THAT(cluster.Status("b").reason(), HasSubstr("worker-1 was not ready within 10s"));
 }
 
 }  // namespace

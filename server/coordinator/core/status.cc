@@ -172,7 +172,7 @@ void Core::AddPolicies(const Job& job, JobStatus& status) {
     if (record.policy().kind() == Policy::BSP || !any_step || !status.reproducible()) continue;
     status.set_reproducible(false);
     status.set_not_reproducible_because(absl::StrCat(
-        PolicyText(record.policy()), " applies contributions in the order in which they come"));
+        PolicyText(record.policy()), " applies contributions in the order of their arrival"));
   }
 }
 

@@ -67,13 +67,13 @@ void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
     return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
                             "tensorboard: ", folders_asked_,
                             " folders for event files are being "
-                            "looked at on the coordinator's machine: try again in a moment")));
+                            "checked on the coordinator's machine: try again in a moment")));
   }
   ++folders_asked_;
   const EventLoop::TimerId timer = loop_->PostAfter(kFolderDeadline, [this, call, folder] {
     Answer(call, absl::DeadlineExceededError(absl::StrCat(
-                     "tensorboard: whether event files can be written to ", folder,
-                     " was not found out within ", absl::FormatDuration(kFolderDeadline),
+                     "tensorboard: the check whether event files can be written to ", folder,
+                     " took longer than ", absl::FormatDuration(kFolderDeadline),
                      ": its disk hangs, on the coordinator's machine")));
   });
   curves_.Check(folder, [this, call, timer, request](absl::Status status) {

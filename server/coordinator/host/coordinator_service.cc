@@ -52,7 +52,7 @@ class CallReactor final : public grpc::ServerUnaryReactor {
       } else if (const absl::Status* const status = std::get_if<absl::Status>(&answer)) {
         Finish(ToGrpc(*status));
       } else {
-        Finish(ToGrpc(absl::InternalError("the coordinator answered another question")));
+        Finish(ToGrpc(absl::InternalError("the coordinator sent a reply of the wrong type")));
       }
     };
   }

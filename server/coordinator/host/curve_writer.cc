@@ -45,7 +45,8 @@ void CurveWriter::Write(const CurveNews& news) {
   if (waiting_ >= kWaitingMax && !news.over) {
     if (!behind_.exchange(true)) {
       spdlog::warn(
-          "{} points wait to be written to {}: the disk is too slow, and more are left out",
+          "{} points wait to be written to {}: the disk is too slow, and further points are "
+          "dropped",
           kWaitingMax, news.folder);
     }
     return;

@@ -20,9 +20,9 @@ void Partition::OnClose(const FrameReceived& frame) {
     return;
   }
   if (queue.size() >= limits::kWaitingClosesPerReplicaMax) {
-    return Refuse(frame,
-                  {Verdict::kRefuse, Answer::kOverBudget,
-                   absl::StrCat(queue.size(), " closes of this replica wait already: try again")});
+    return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
+                          absl::StrCat(queue.size(),
+                                       " closes of this replica are already waiting: try again")});
   }
   queue.push_back({frame.connection, header});
 }
@@ -123,9 +123,10 @@ void Partition::AnswerKnownClose(ReplicaId id, const Waiter& waiter) {
     return Ack(waiter, Answer::kAlreadyCounted, log_.applied(), clock);
   }
   if (AddWaiter(newest->waiters, waiter, limits::kJoinedRetriesMax)) return;
-  Refuse(waiter, Answer::kOverBudget,
-         absl::StrCat(newest->waiters.size(), " closes wait for this one already: try again"),
-         waiter.request.clock);
+  Refuse(
+      waiter, Answer::kOverBudget,
+      absl::StrCat(newest->waiters.size(), " closes are already waiting for this one: try again"),
+      waiter.request.clock);
 }
 
 void Partition::FinishClose(const PartitionLog::Entry& entry) {

@@ -173,8 +173,8 @@ void Partition::OnReport(const FrameReceived& frame) {
       return refuse(Answer::kBadFrame, absl::StrCat("a squared norm of ", h.scalar,
                                                     "; expected a finite number, at least 0"));
     case StepDecider::Outcome::kStranger:
-      return refuse(Answer::kBadFrame, absl::StrCat("partition ", h.reporter.value,
-                                                    " has nothing that is decided about"));
+      return refuse(Answer::kBadFrame,
+                    absl::StrCat("partition ", h.reporter.value, " has nothing to report"));
   }
 }
 

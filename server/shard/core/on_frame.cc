@@ -85,7 +85,7 @@ Partition::Verdict Partition::CheckForm(const FrameHeader& h) const {
     return bad("expected a dense fp32 payload");
   if (h.elements != slice->info.elements || h.payload_bytes != h.elements * sizeof(float)) {
     return bad(absl::StrCat("slice ", h.key.slice.value, " has ", slice->info.elements,
-                            " elements; came ", h.elements, " in ", h.payload_bytes, " bytes"));
+                            " elements; got ", h.elements, " in ", h.payload_bytes, " bytes"));
   }
   if (!config_.scales_loss && ((h.flags & frame_flags::kSkipped) != 0 || h.loss_scale_log2 != 0))
     return bad("a scaled or skipped gradient; the job's precision is not fp16");
@@ -118,22 +118,21 @@ Partition::Verdict Partition::CheckWork(const FrameHeader& h) const {
   }
   if (config_.ItemOf(work) >= config_.StepsIn(work.epoch)) {
     return bad(absl::StrCat("epoch ", work.epoch, " has ", config_.StepsIn(work.epoch),
-                            " steps; came step ", config_.ItemOf(work)));
+                            " steps; got step ", config_.ItemOf(work)));
   }
   // Under another policy the frame is not counted.
   const bool present = h.policy == applied_.policy().number;
   if (present && !applied_.bsp() && work.count != config_.micro_batches) {
     return bad(absl::StrCat("the unit of work is a whole step of ", config_.micro_batches,
-                            " micro-batches; came ", work.count));
+                            " micro-batches; got ", work.count));
   }
   if (present && applied_.bsp() && h.type == FrameType::kClose &&
       h.clock != config_.JobStep(work)) {
     return bad(absl::StrCat("the clock of job step ", config_.JobStep(work),
-                            " is that number; came ", h.clock));
+                            " is that number; got ", h.clock));
   }
   if (h.type == FrameType::kPush && h.samples != config_.SamplesIn(work)) {
-    return bad(
-        absl::StrCat("the work has ", config_.SamplesIn(work), " samples; came ", h.samples));
+    return bad(absl::StrCat("the work has ", config_.SamplesIn(work), " samples; got ", h.samples));
   }
   return {};
 }
@@ -179,7 +178,7 @@ void Partition::Park(const FrameReceived& frame, absl::Time deadline) {
       use.bytes + frame.header.payload_bytes > limits::kParkedBytesPerConnectionMax) {
     return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
                           absl::StrCat(use.frames, " frames with ", use.bytes,
-                                       " bytes wait already: try again")});
+                                       " bytes are already waiting: try again")});
   }
   ++use.frames;
   use.bytes += frame.header.payload_bytes;
@@ -213,7 +212,7 @@ void Partition::ExpireParked() {
                 "waited ", absl::FormatDuration(kParkedFrameDeadline), " for view ",
                 parked.frame.header.view.value, ", roster ", parked.frame.header.roster.value,
                 ", policy ", parked.frame.header.policy.value, ", epoch ",
-                parked.frame.header.key.work.epoch, "; here are ", view_.value, ", ",
+                parked.frame.header.key.work.epoch, "; this shard is at ", view_.value, ", ",
                 applied_.roster().value, ", ", applied_.policy().number.value, ", ", open_epoch_,
                 policies_.empty() ? ""
                                   : absl::StrCat(", and policy ", policies_.front().number.value,

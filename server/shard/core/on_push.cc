@@ -82,9 +82,10 @@ size_t Partition::WaitersMax() const {
 
 void Partition::TakeWaiter(Waiters& waiters, const FrameReceived& frame) {
   if (!AddWaiter(waiters, {frame.connection, frame.header}, WaitersMax())) {
-    return Refuse(frame, {Verdict::kRefuse, Answer::kOverBudget,
-                          absl::StrCat(WaitersMax(),
-                                       " requests wait for this contribution already: try again")});
+    return Refuse(frame,
+                  {Verdict::kRefuse, Answer::kOverBudget,
+                   absl::StrCat(WaitersMax(),
+                                " requests are already waiting for this contribution: try again")});
   }
   Do(Release{frame.payload});
 }
@@ -115,7 +116,7 @@ bool Partition::Join(const FrameReceived& frame, SliceWork& slice) {
       return false;
     if (original.header.origin == header.origin && original.header.digest != header.digest) {
       Refuse(frame, {Verdict::kRefuse, Answer::kBadDigest,
-                     "the same attempt came with other bytes before"});
+                     "the same attempt came with different bytes before"});
       return true;
     }
     ++counters_.joined;

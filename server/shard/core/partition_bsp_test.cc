@@ -369,7 +369,7 @@ c1 r1.1 skip clock 4611686018427387905
 c1 r1.1 pull s0 clock 4611686018427387905 min_lsn 0
   c1 error #6 bad-frame clock 4611686018427387905 lsn 0: clock 4611686018427387905; expected 0 to 4611686018427387904
 c1 r1.1 push s0 4294967295:[0,4) b7
-  c1 error #7 bad-frame clock 0 lsn 0: epoch 4294967295 has 0 steps; came step 0
+  c1 error #7 bad-frame clock 0 lsn 0: epoch 4294967295 has 0 steps; got step 0
   release b7
 )");
 }
@@ -379,7 +379,7 @@ TEST(PartitionBspTest, ACloseMustNameItsStep) {
   t.Begin(1);
   t.Close(1, 3, 0, 0, 4);
   EXPECT_THAT(t.Text(),
-              HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; came 3"));
+              HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; got 3"));
 }
 
 // The digest over the log sees every record, in order.

@@ -240,7 +240,7 @@ c11 r0.0 report of p1 step 0 norm2 9
 c11 r0.0 report of p1 step 0 norm2 8
   c11 error #5 bad-frame clock 0 lsn 0: partition 1 reported something else about step 0 before: run the same release everywhere
 c13 r0.0 report of p3 step 0 norm2 8
-  c13 error #6 bad-frame clock 0 lsn 0: partition 3 has nothing that is decided about
+  c13 error #6 bad-frame clock 0 lsn 0: partition 3 has nothing to report
 c12 r0.0 report of p2 step 1 norm2 8
   c12 error #7 stale-clock clock 1 lsn 0: step 1; step 0 is decided next
 c12 r0.0 report of p2 step 0 norm2 -1

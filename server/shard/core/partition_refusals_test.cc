@@ -117,7 +117,7 @@ TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.slice = SliceId(9); }),
               HasSubstr("slice 9 is not in partition 0"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }),
-              HasSubstr("slice 0 has 10 elements; came 11"));
+              HasSubstr("slice 0 has 10 elements; got 11"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }),
               HasSubstr("came 10 in 44 bytes"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }),
@@ -131,13 +131,13 @@ TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.count = 2; }),
               HasSubstr("a whole step of 4 micro-batches"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 16; }),
-              HasSubstr("epoch 0 has 4 steps; came step 4"));
+              HasSubstr("epoch 0 has 4 steps; got step 4"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.epoch = 2; }),
               HasSubstr("epoch 2 has 0 steps"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.purpose = WorkPurpose::kEvaluate; }),
               HasSubstr("expected training work"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }),
-              HasSubstr("the work has 8 samples; came 7"));
+              HasSubstr("the work has 8 samples; got 7"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.clock = -1; }), HasSubstr("clock -1"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }),
               HasSubstr("frame type 7"));

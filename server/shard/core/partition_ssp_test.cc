@@ -327,7 +327,7 @@ orders generation 1 view 1 roster 2: r1.1 r3.1 epoch 0
 c4 r4.1 push s0 0:[4,8) b3
 tick
 tick
-  c4 error #3 not-hosted clock 0 lsn 0: waited 10s for view 1, roster 3, policy 0, epoch 0; here are 1, 2, 0, 0: try again
+  c4 error #3 not-hosted clock 0 lsn 0: waited 10s for view 1, roster 3, policy 0, epoch 0; this shard is at 1, 2, 0, 0: try again
   release b3
 )");
 }

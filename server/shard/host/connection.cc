@@ -129,7 +129,7 @@ absl::Status Connection::CheckQueue(const FrameStream::Stats& stats, size_t byte
   if (queued + bytes <= most) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the peer asks for more than it reads: ", queued, " bytes wait to be sent, ", bytes,
-      " more would exceed ", most, " (twice what this shard holds, and the window)"));
+      " more would exceed ", most, " (twice the values that this shard holds, plus the window)"));
 }
 
 bool Connection::down() const {

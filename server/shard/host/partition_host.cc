@@ -320,9 +320,9 @@ void PartitionHost::MoveNewBuffers() {
 // The values are those of the last update. The rest of the step's actions are dropped, so the core
 // must not be stepped again.
 void PartitionHost::OutOfMemory() {
-  fault_ = absl::StrCat(
-      "the shard has no memory for ", missing_, " elements more (", memory_->allocated() >> 20,
-      " MiB are in use): add shards, or memory, or look for readers that do not read");
+  fault_ = absl::StrCat("the shard has no memory for ", missing_, " more elements (",
+                        memory_->allocated() >> 20,
+                        " MiB are in use): add shards or memory, or look for stalled readers");
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
   missing_ = 0;

@@ -80,7 +80,7 @@ void ShardHost::ShowOn(admin::Admin* admin) {
     metrics.Gauge("starling_ps_memory_bytes", "Memory of all tensors on this shard.", {},
                   static_cast<double>(memory_->allocated()));
     metrics.Gauge("starling_ps_old_values_bytes",
-                  "Of these, of values that were replaced and that streams have still to send.", {},
+                  "Part of these: replaced values that streams still have to send.", {},
                   static_cast<double>(memory_->old_values()));
     metrics.Gauge("starling_ps_ended_value_bytes",
                   "Parameters of jobs that are over, kept to be read until the jobs are deleted.",
@@ -289,7 +289,7 @@ absl::Status ShardHost::CheckMemory(const ShardJobPlan& plan, const ShardJob& jo
   if (wanted <= ForJobs(available)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("shard ", options_.self.name, " would need ", wanted >> 20,
-                   " MiB for its part of job ", job.job().spec().name(), ", and ", available >> 20,
+                   " MiB for its part of job ", job.job().spec().name(), ", but ", available >> 20,
                    " MiB are available, of which ", memory_->old_values_room() >> 20,
                    " MiB are for values that readers have not read yet; add shards, or memory"));
 }

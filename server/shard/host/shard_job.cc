@@ -22,7 +22,7 @@ absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDe
   if (plan->layout.digest != job.layout_digest() ||
       plan->layout.partitions.size() != job.partitions()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this shard cuts the model of job ", job.spec().name(), " into ",
+        absl::StrCat("this shard divides the model of job ", job.spec().name(), " into ",
                      plan->layout.partitions.size(), " partitions with layout digest ",
                      plan->layout.digest, ", the coordinator into ", job.partitions(), " with ",
                      job.layout_digest(), ": run the same release on both"));

@@ -41,10 +41,8 @@ bool ShardMemory::CloseWorst(uint64_t bytes, bool any) {
     if (closed >= bytes) break;
     stream->CloseForMemory(absl::StrFormat(
         "the shard needs the memory: %d MiB of values wait for this stream, the last one was sent "
-        "%.1f s ago, "
-        "and old values that nobody has read, of all streams, may take %d MiB: read faster, or ask "
-        "for less at "
-        "a time",
+        "%.1f s ago, and unread old values of all streams may take %d MiB: read faster, or ask for "
+        "less at a time",
         load.bytes >> 20, load.stalled_seconds, options_.old_values_bytes_max >> 20));
     closed += load.bytes;
     ++count;

@@ -106,9 +106,8 @@ void ShardReporter::Complain(const absl::Status& status) {
     return;
   }
   spdlog::error(
-      "the coordinator at {} refuses this shard, which keeps its {} partitions and asks again; "
-      "start "
-      "the coordinator on the state it had, or end this shard: {}",
+      "the coordinator at {} refuses this shard, which keeps its {} partitions and tries again; "
+      "start the coordinator on its previous state, or stop this shard: {}",
       options_.coordinator, reports_.partitions(), status.ToString());
 }
 
@@ -160,8 +159,8 @@ void ShardReporter::Send() {
 absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
   if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrFormat("this shard is of cluster %016x, the coordinator of cluster %016x", cluster_,
-                      orders.cluster()));
+      absl::StrFormat("this shard belongs to cluster %016x, the coordinator to cluster %016x",
+                      cluster_, orders.cluster()));
 }
 
 void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {
@@ -193,11 +192,12 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
     spdlog::warn("ignored orders of coordinator generation {}, have seen {}", orders->generation(),
                  generation_);
   } else if (orders->rejoin()) {
-    spdlog::warn("the coordinator has given this shard up; dropping all partitions to join anew");
+    spdlog::warn(
+        "the coordinator considers this shard lost; dropping all partitions to register anew");
     generation_ = orders->generation();
     registered_ = false;
     readiness_.Set(absl::StrCat("registers anew with the coordinator at ", options_.coordinator,
-                                ", which had given this shard up"));
+                                ", which considered this shard lost"));
     reports_.Clear();
     callbacks_.on_rejoin();
     request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
