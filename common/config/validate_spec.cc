@@ -127,7 +127,7 @@ absl::Status CheckOutput(const std::string& output) {
   return Invalid(
       absl::StrCat("output: expected the name of a .safetensors file beneath the coordinator's "
                    "--output-root, like "
-                   "runs/digits.safetensors, of names of at most 255 bytes, without a leading /, "
+                   "runs/digits.safetensors, of names of at most 240 bytes, without a leading /, "
                    "without //, . and .., got \"",
                    absl::CHexEscape(output.substr(0, 200)), "\""));
 }

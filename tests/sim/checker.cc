@@ -198,6 +198,19 @@ bool JobTruth::IsMember(Incarnation incarnation) const {
 }
 
 void JobTruth::OnParked(Incarnation incarnation) { replicas_[incarnation].active = false; }
+
+// A worker that a roster has removed parks nowhere.
+void JobTruth::OnClosed(Incarnation incarnation) {
+  if (!IsMember(incarnation)) OnParked(incarnation);
+}
+
+bool JobTruth::AnyStepDone() const {
+  const auto& first = slices_.front().times;
+  return std::any_of(first.begin(), first.end(), [&](const auto& item) {
+    return std::all_of(slices_.begin(), slices_.end(),
+                       [&](const SliceTruth& slice) { return slice.times.contains(item.first); });
+  });
+}
 void JobTruth::OnGone(Incarnation incarnation) { replicas_[incarnation].computing = -1; }
 
 void JobTruth::OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item) {

@@ -69,7 +69,8 @@ class JobTruth {
   // ---- Workers ----
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);
   void OnParked(Incarnation incarnation);
-  void OnGone(Incarnation incarnation);  // the process died or was fenced
+  void OnClosed(Incarnation incarnation);  // without parking, if a roster has removed it
+  void OnGone(Incarnation incarnation);    // the process died or was fenced
   // The worker cannot open the job, or cannot compute one of its units.
   void OnWorkerFault(const std::string& worker) { faulty_workers_.insert(worker); }
   void OnUnit(Incarnation incarnation, Clock clock, const WorkRange& item);
@@ -85,6 +86,7 @@ class JobTruth {
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
   uint64_t final_steps() const { return final_steps_; }  // set together with final_hash()
+  bool AnyStepDone() const;                              // a step counts on all partitions
   bool served() const { return served_; }                // some partition has heard of a member
   // Names of workers that ever had a fault.
   size_t faulty_workers() const { return faulty_workers_.size(); }

@@ -369,7 +369,8 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   const bool exhausted = shard_exhausted_ && says("no memory for ");
   if (exhausted) world_.Count("jobs whose shard had no memory");
   const bool too_short = says("wallTime was over before any of") && status.step() == 0 &&
-                         job.workload.spec.stop().wall_time_seconds() > 0;
+                         job.workload.spec.stop().wall_time_seconds() > 0 &&
+                         (job.truth == nullptr || !job.truth->AnyStepDone());
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
   if (shard_crashed_ && failed) world_.Count("jobs that failed with their shard");
   return no_memory || faulty || cancelled || exhausted || too_short || shard_crashed_ ||

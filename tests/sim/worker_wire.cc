@@ -37,7 +37,7 @@ void WorkerWire::Restart() {
 }
 
 void WorkerWire::OnClosed(RunId run) {
-  if (const auto job = jobs_.find(run); job != jobs_.end()) job->second->OnParked(incarnation_);
+  if (const auto job = jobs_.find(run); job != jobs_.end()) job->second->OnClosed(incarnation_);
 }
 
 void WorkerWire::OnGone() {

@@ -135,6 +135,32 @@ TEST_F(CoordinatorCallsTest, ALookAtTheDataMayTakeMinutes) {
               HasSubstr("no worker could inspect the data for 15"));
 }
 
+TEST_F(CoordinatorCallsTest, ASubmissionWaitsForTheSuccessorsOfWorkersThatDrain) {
+  Workers(1);
+  cluster.workers["worker-0"].draining = true;
+  cluster.RunFor(absl::Seconds(1));
+  const CallId call = BeginToSubmit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(5));
+  ASSERT_EQ(cluster.Answer(call), nullptr);
+  cluster.AddWorker("worker-1");
+  EXPECT_TRUE(std::holds_alternative<SubmitReply>(cluster.Await(call)));
+}
+
+TEST_F(CoordinatorCallsTest, EachWorkerHasTheWholeTimeToLook) {
+  Workers(1);
+  cluster.workers["worker-0"].inspects = false;
+  const CallId call = BeginToSubmit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(290));
+  cluster.workers["worker-0"].alive = false;
+  cluster.AddWorker("worker-1");
+  cluster.workers["worker-1"].inspects = false;
+  cluster.RunFor(absl::Minutes(4));
+  ASSERT_EQ(cluster.Answer(call), nullptr);
+  const CallReply late = cluster.Await(call);
+  EXPECT_THAT(std::string(std::get<absl::Status>(late).message()),
+              HasSubstr("worker-1 has not looked at the data within 5m"));
+}
+
 TEST_F(CoordinatorCallsTest, ASubmissionRightAfterARestartWaitsForTheWorkersToReport) {
   cluster.AddShard("ps-0");
   Workers(1);

@@ -64,6 +64,7 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
           std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
     const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
     job.pending_since = now - std::max(absl::ZeroDuration(), wall - submitted);
+    if (job.state.stopping()) job.last_cut = now;  // its last losses may still come
     TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }

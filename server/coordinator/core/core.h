@@ -226,6 +226,7 @@ class Core {
   void SaveTrainLoss(Job& job, uint32_t epoch);
   LeaseTableOptions TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
                                  uint64_t items) const;
+  bool IsDeserted(const Job& job);
   void FinishIfDone(Job& job);
   void End(Job& job, JobState state, const std::string& reason);
 

@@ -178,11 +178,10 @@ void Core::On(const event::Submit& event) {
   submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.without_worker = now_;
-  const bool alone = !AskWorkerToInspect(submission);
-  // Right after a start, known workers may not have reported yet.
-  const bool may_report =
-      !workers_.empty() && now_ < started_ + options_.liveness + options_.start_grace;
-  if (alone && !may_report) {
+  if (AskWorkerToInspect(submission)) return;
+  // Right after a start, known workers may not have reported yet; those that drain may be replaced.
+  if (std::all_of(workers_.begin(), workers_.end(),
+                  [](const auto& entry) { return entry.second.fenced(); })) {
     RejectSubmission(key, absl::FailedPreconditionError(
                               absl::StrCat("no worker can inspect the data: start one with `",
                                            options_.worker_command, "`")));
@@ -211,7 +210,7 @@ bool Core::AskWorkerToInspect(Submission& submission) {
     return true;
   }
   submission.worker = best->id();
-  submission.deadline = std::min(submission.deadline, now_ + options_.inspect_deadline);
+  submission.deadline = now_ + options_.inspect_deadline;
   touched_workers_.insert(best->id());
   return true;
 }
@@ -229,7 +228,6 @@ void Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   touched_workers_.insert(submission.worker);
   if (!absl::IsInvalidArgument(submission.error)) submission.error = error;
   submission.refused_by[submission.worker] = workers_.at(submission.worker).name();
-  submission.deadline = absl::InfiniteFuture();
   if (submission.refused_by.size() < kInspectorsMax && AskWorkerToInspect(submission)) return;
   RejectSubmission(key, submission.Refusal());
 }

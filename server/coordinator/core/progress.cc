@@ -179,6 +179,14 @@ void Core::SaveTrainLoss(Job& job, uint32_t epoch) {
   batch_.puts[records::JobResult(job.uid(), epoch)] = result->second.SerializeAsString();
 }
 
+// Whether nobody trains the job, and the partitions have told all that former members pushed: one
+// that has the current roster takes nothing more from them.
+bool Core::IsDeserted(const Job& job) {
+  const Roster& roster = job.state.roster();
+  return Serving(job.uid()).empty() && roster.members().empty() &&
+         job.partitions.All([&](const auto& status) { return status.roster() >= roster.number(); });
+}
+
 void Core::FinishIfDone(Job& job) {
   for (auto it = job.evaluations.begin(); it != job.evaluations.end();) {
     const Evaluation& evaluation = it->second;
@@ -208,7 +216,7 @@ void Core::FinishIfDone(Job& job) {
   }
   const bool known = job.partitions.AllReported();
   if (known && !job.losses_from) job.losses_from = StepsDone(job);
-  const bool abandoned = IsStopped(job) && known && Serving(job.uid()).empty();
+  const bool abandoned = IsStopped(job) && IsDeserted(job);
   if (!job.running() || (!job.evaluations.empty() && !abandoned)) return;
   const uint32_t epochs = job.epochs();
   const bool stopped = job.state.epoch() < epochs;

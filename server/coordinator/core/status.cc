@@ -39,6 +39,7 @@ uint64_t Core::StepsDone(const Job& job) const {
 }
 
 uint64_t Core::StepsReported(const Job& job) const {
+  if (job.state.stopping()) return job.state.training_end();
   const uint32_t epoch = job.state.epoch();
   const uint64_t open =
       job.state.state() == PENDING ? 0 : job.partitions.CountCovered(epoch, job.steps_in(epoch));

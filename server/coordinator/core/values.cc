@@ -71,9 +71,8 @@ void Core::SettleValues(Job& job) {
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
   job.state.mutable_values()->Assign(values.begin(), values.end());
   AddReported(job, *job.state.mutable_figures());
-  // The shards may have applied more than they had reported when the job was cancelled.
-  if (job.state.state() == CANCELLED)
-    job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
+  // The shards may have applied more than they had reported when the job was cancelled or failed.
+  job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
   job.partitions = {};  // shards free everything but the values and report nothing more about it
   BeginOutput(job);
   SaveState(job);

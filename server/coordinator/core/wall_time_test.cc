@@ -103,6 +103,39 @@ TEST_F(WallTimeTest, ACoordinatorThatStartsAgainGoesOnWithTheEnd) {
   ExpectTestedAtItsEnd();
 }
 
+// Shards report again after the coordinator's start; losses may, too.
+TEST_F(WallTimeTest, ARestartWhileItWaitsForLossesKeepsItsStep) {
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
+  spec.clear_evaluate();
+  Start(spec, 1);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.5; }));
+  cluster.workers["worker-0"].holds_losses = true;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").epochs_done_size() == 1; }));
+  ASSERT_TRUE(cluster.IsIn("a", RUNNING));
+  const uint64_t step = cluster.Status("a").step();
+  cluster.StartCoordinator();
+  cluster.Tick();
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  EXPECT_EQ(cluster.Status("a").step(), step);
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").step(), step);
+  EXPECT_EQ(cluster.Status("a").epochs_done(0).step(), step);
+}
+
+TEST_F(WallTimeTest, WithoutAWorkerItCountsWhatShardsHaveYetToReport) {
+  Start(Ssp("a", 1, 1), 1);
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").running_seconds() > 2.9; }));
+  cluster.shards["ps-0"].alive = false;
+  cluster.RunFor(absl::Milliseconds(200));
+  cluster.workers["worker-0"].draining = true;
+  cluster.workers["worker-0"].drained = true;
+  cluster.RunFor(absl::Milliseconds(500));
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  cluster.shards["ps-0"].alive = true;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").step(), cluster.covered.begin()->second[0].size());
+}
+
 TEST_F(WallTimeTest, WithoutAWorkerItEndsAsItIs) {
   Start(Ssp("a", 1, 1), 1);
   cluster.workers["worker-0"].alive = false;
