@@ -88,7 +88,7 @@ struct FrameHeader {
   Origin origin;
   uint64_t request_id = 0;  // per stream, chosen by the requester; the answer repeats it
 
-  uint32_t samples = 0;  // in the contribution
+  uint32_t samples = 0;  // in the contribution; PUSH only
   Clock clock = 0;       // push, close: the unit; pull: the clock to compute at; value: see docs
   Lsn base_lsn;  // push: position of the value that it was computed from; value: its position
   Lsn min_lsn;   // pull: the answer must not be older than this

@@ -39,7 +39,7 @@ class Progress {
     MutexLock lock(&mutex_);
     --units_;
     moved_us_ = now_us_();
-    if (waited < 0) return;
+    if (waited < 0 || kind_ == Activity::PREPARING) return;  // PREPARING: of the job before
     constexpr double kWeight = 0.1;
     const double took = std::max(Seconds(moved_us_ - began_us_) - waited, 0.0);
     unit_seconds_ = std::max(took, unit_seconds_ + kWeight * (took - unit_seconds_));
@@ -75,9 +75,8 @@ class Progress {
   void Become(Activity::Kind kind) {
     MutexLock lock(&mutex_);
     kind_ = kind;
-    if (units_ > 0) return;
-    moved_us_ = now_us_();
     if (kind == Activity::PREPARING) unit_seconds_ = 0;
+    if (units_ == 0) moved_us_ = now_us_();
   }
 
   const std::function<uint64_t()> now_us_;

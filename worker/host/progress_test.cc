@@ -68,6 +68,20 @@ TEST_F(ProgressTest, AUnitOfAJobThatIsOverIsStillTold) {
   Expect(Activity::PREPARING, 0);
 }
 
+// What a unit takes is measured anew for each job, also where one of the job before still runs.
+TEST_F(ProgressTest, ALongUnitOfTheJobBeforeSaysNothingOfTheNextJob) {
+  progress.BecomeServing();
+  progress.BeginUnit();
+  Pass(60);
+  progress.EndUnit(/*waited=*/0);
+  progress.BeginUnit();
+  progress.BecomePreparing();
+  Expect(Activity::COMPUTING, 0, 0);
+  Pass(60);
+  progress.EndUnit(/*waited=*/0);
+  Expect(Activity::PREPARING, 0, 0);
+}
+
 TEST_F(ProgressTest, TheLongestUnitsCountForLong) {
   for (int i = 0; i < 10; ++i) {
     progress.BeginUnit();

@@ -172,15 +172,12 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
   }
   send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
       absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
-  const bool training = IsTrainingRequest(pull.request);
+  Do(std::move(send));
+  if (!IsTrainingRequest(pull.request)) return;
   // How far the sender is ahead of the slowest replica, which is what the gate bounds. A BSP value
   // is exact.
-  const uint64_t lag = training && !applied_.bsp()
-                           ? applied_.clocks().Lead(pull.request.origin.replica, pull.request.clock)
-                           : 0;
-  send.header.samples = static_cast<uint32_t>(std::min<uint64_t>(lag, UINT32_MAX));
-  Do(std::move(send));
-  if (!training) return;
+  const uint64_t lag =
+      applied_.bsp() ? 0 : applied_.clocks().Lead(pull.request.origin.replica, pull.request.clock);
   ++values_sent_;
   lag_max_ = std::max(lag_max_, lag);
   ++lag_histogram_[std::min<uint64_t>(lag, limits::kLagBuckets - 1)];

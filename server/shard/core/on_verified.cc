@@ -19,6 +19,9 @@ void Partition::On(const Verified& verified) {
                           absl::StrCat("the payload has digest ", verified.digest,
                                        ", its header says ", header.digest, ": send it again"));
   }
+  if ((header.view != view_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
+    return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
+  }
   if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {
     fault_ = absl::StrCat(
         "worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
@@ -27,9 +30,6 @@ void Partition::On(const Verified& verified) {
     Do(ReportFault{fault_, header.origin});
   }
   if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_);
-  if ((header.view != view_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
-    return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
-  }
   if (ordered_.bsp()) return AddToTree(verified.payload);
   OrderContribution(verified.payload);
 }

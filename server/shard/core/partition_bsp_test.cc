@@ -30,7 +30,7 @@ TEST(PartitionBspTest, TwoWorkersSealAStep) {
   t.Pull(2, 0, 0);  // the version before is still there
   EXPECT_EQ(t.Text(), R"(
 c1 r1.1 pull s0 clock 0 min_lsn 0
-  c1 value #3 s0 clock 0 lsn 0 lag 0 version 0
+  c1 value #3 s0 clock 0 lsn 0 version 0
 c1 r1.1 push s0 0:[0,2) b4
   verify s0 b4
 c1 r1.1 pull s0 clock 1 min_lsn 0
@@ -46,12 +46,12 @@ applied lsn 4
   c2 ack #7 counted clock 0 lsn 4
   c1 ack #4 counted clock 0 lsn 4
   release b7
-  c1 value #5 s0 clock 1 lsn 4 lag 0 version 1
+  c1 value #5 s0 clock 1 lsn 4 version 1
   c1 ack #6 counted clock 1 lsn 5
 c2 r2.1 close clock 0 0:[2,4)
   c2 ack #8 counted clock 1 lsn 6
 c2 r2.1 pull s0 clock 0 min_lsn 0
-  c2 value #9 s0 clock 0 lsn 0 lag 0 version 0
+  c2 value #9 s0 clock 0 lsn 0 version 0
 )");
 }
 
@@ -146,7 +146,7 @@ verified b3
 c1 r1.1 pull s0 clock 0 min_lsn 0
   c1 error #4 stale-clock clock 1 lsn 0: version 0 is gone: slice 0 has sealed 2
 c1 r1.1 pull s0 clock 1 min_lsn 0
-  c1 value #5 s0 clock 1 lsn 3 lag 0 version 1
+  c1 value #5 s0 clock 1 lsn 3 version 1
 applied lsn 4
   c1 ack #3 counted clock 0 lsn 4
   release b3
@@ -174,9 +174,9 @@ orders generation 1 view 1 roster 2: r2.1 epoch 0
 c2 r2.1 enter clock 0
   c2 ack #5 counted clock 1 lsn 7
 c2 r2.1 pull s0 clock 1 min_lsn 0
-  c2 value #6 s0 clock 1 lsn 3 lag 0 version 1
+  c2 value #6 s0 clock 1 lsn 3 version 1
 c2 r2.1 pull s1 clock 1 min_lsn 0
-  c2 value #7 s1 clock 1 lsn 4 lag 0 version 1
+  c2 value #7 s1 clock 1 lsn 4 version 1
 c2 r2.1 push s0 0:[4,8) b8
   c2 ack #8 already-counted clock 0 lsn 7
   release b8
@@ -208,7 +208,7 @@ applied lsn 4
   release b3
   copy for cut 0
 c1 r1.1 pull s0 cut 0
-  c1 value #5 s0 clock 0 lsn 5 lag 0 copy 0
+  c1 value #5 s0 clock 0 lsn 5 copy 0
 c1 r1.1 pull s0 cut 1
 )");
 }
@@ -226,9 +226,9 @@ TEST(PartitionBspTest, TheLastCutIsTheValueItself) {
   t.Send(reader, /*connection=*/50);
   EXPECT_EQ(t.Text(), R"(
 c50 r0.1 pull s0 cut 0
-  c50 value #3 s0 clock 0 lsn 4 lag 0 version 1
+  c50 value #3 s0 clock 0 lsn 4 version 1
 c50 r0.1 pull s0 clock 0 min_lsn 0
-  c50 value #4 s0 clock 0 lsn 4 lag 0 version 1
+  c50 value #4 s0 clock 0 lsn 4 version 1
 )");
   EXPECT_EQ(t.partition().Status().cut_epochs(), 1u);
 }
@@ -324,15 +324,15 @@ TEST(PartitionBspTest, AReaderGetsTheVersionThatAllSlicesHave) {
 c50 r0.0 pull s0 clock 0 min_lsn 0
   c50 error #6 stale-clock clock 2 lsn 0: version 0 is not here: slice 0 has sealed 2
 c50 r0.0 pull s0 clock 1 min_lsn 0
-  c50 value #7 s0 clock 1 lsn 3 lag 0 version 1
+  c50 value #7 s0 clock 1 lsn 3 version 1
 c50 r0.0 pull s0 clock 2 min_lsn 0
-  c50 value #8 s0 clock 2 lsn 5 lag 0 version 2
+  c50 value #8 s0 clock 2 lsn 5 version 2
 c50 r0.0 pull s0 clock 3 min_lsn 0
   c50 error #9 stale-clock clock 2 lsn 0: version 3 is not here: slice 0 has sealed 2
 c50 r0.0 pull s1 clock 0 min_lsn 0
-  c50 value #10 s1 clock 0 lsn 0 lag 0 version 0
+  c50 value #10 s1 clock 0 lsn 0 version 0
 c50 r0.0 pull s1 clock 1 min_lsn 0
-  c50 value #11 s1 clock 1 lsn 4 lag 0 version 1
+  c50 value #11 s1 clock 1 lsn 4 version 1
 c50 r0.0 pull s1 clock 2 min_lsn 0
   c50 error #12 stale-clock clock 1 lsn 0: version 2 is not here: slice 1 has sealed 1
 c50 r0.0 pull s1 clock 3 min_lsn 0

@@ -42,7 +42,7 @@ applied lsn 8
   c1 ack #8 counted clock 0 lsn 8
   release b8
   copy for cut 0
-  c1 value #7 s1 clock 0 lsn 9 lag 0 copy 0
+  c1 value #7 s1 clock 0 lsn 9 copy 0
 orders generation 1 view 1 roster 1: r1.1 epoch 1
   verify s0 b9
 verified b9
@@ -96,7 +96,7 @@ TEST(PartitionCutTest, ACopyIsReadUntilAnotherNeedsItsMemoryAndReadersNeverWait)
   t.Send(reader, /*connection=*/50);
   EXPECT_EQ(t.Text(), R"(
 c50 r0.1 pull s0 cut 0
-  c50 value #3 s0 clock 0 lsn 4 lag 0 copy 0
+  c50 value #3 s0 clock 0 lsn 4 copy 0
 c50 r0.1 pull s0 cut 1
   c50 error #4 stale-clock clock 1 lsn 0: there is no copy of epoch 1; epochs cut: 1, copy held: 0
 )");

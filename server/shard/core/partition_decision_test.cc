@@ -73,7 +73,7 @@ applied lsn 3
   c1 ack #3 counted clock 0 lsn 3
   c1 ack #5 counted clock 0 lsn 3
   release b3
-  c1 value #2 s0 clock 1 lsn 3 lag 0 version 1
+  c1 value #2 s0 clock 1 lsn 3 version 1
 )");
 }
 

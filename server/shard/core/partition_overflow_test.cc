@@ -94,11 +94,11 @@ applied lsn 4
   c1 ack #4 counted clock 0 lsn 4
   release b4
 c1 r1.1 pull s0 clock 0 min_lsn 0
-  c1 value #5 s0 clock 0 lsn 0 lag 0 version 0 loss scale 2^16
+  c1 value #5 s0 clock 0 lsn 0 version 0 loss scale 2^16
 c1 r1.1 pull s0 clock 1 min_lsn 0
-  c1 value #6 s0 clock 1 lsn 3 lag 0 version 1 loss scale 2^15
+  c1 value #6 s0 clock 1 lsn 3 version 1 loss scale 2^15
 c1 r1.1 pull s1 clock 1 min_lsn 0
-  c1 value #7 s1 clock 1 lsn 4 lag 0 version 1
+  c1 value #7 s1 clock 1 lsn 4 version 1
 )");
   EXPECT_EQ(t.partition().Status().skipped_steps(), 1u);
   EXPECT_EQ(t.partition().Status().loss_scale(), 32768);
@@ -195,7 +195,7 @@ applied lsn 6
   c2 ack #5 counted clock 0 lsn 6
   release b5
 c1 r1.1 pull s0 clock 1 min_lsn 0
-  c1 value #6 s0 clock 1 lsn 6 lag 1 version 0 loss scale 2^15
+  c1 value #6 s0 clock 1 lsn 6 version 0 loss scale 2^15
 c1 r1.1 push s0 0:[12,16) b7
   verify s0 b7
 verified b7

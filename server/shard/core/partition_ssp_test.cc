@@ -30,7 +30,7 @@ orders generation 1 view 1 roster 1: r1.1 epoch 0
 c1 r1.1 enter clock 0
   c1 ack #1 counted clock 0 lsn 2
 c1 r1.1 pull s0 clock 0 min_lsn 0
-  c1 value #2 s0 clock 0 lsn 2 lag 0 version 0
+  c1 value #2 s0 clock 0 lsn 2 version 0
 c1 r1.1 push s0 0:[0,4) b3
   verify s0 b3
 c1 r1.1 pull s0 clock 1 min_lsn 0
@@ -41,7 +41,7 @@ applied lsn 3
   c1 ack #3 counted clock 0 lsn 3
   release b3
   c1 ack #5 counted clock 1 lsn 4
-  c1 value #4 s0 clock 1 lsn 4 lag 0 version 0
+  c1 value #4 s0 clock 1 lsn 4 version 0
 )");
 }
 
@@ -107,7 +107,7 @@ TEST(PartitionSspTest, APullWaitsUntilTheSlowestIsCloseEnough) {
   t.Apply(8);
   EXPECT_EQ(t.Text(), R"(
 c1 r1.1 pull s0 clock 1 min_lsn 0
-  c1 value #7 s0 clock 1 lsn 7 lag 1 version 0
+  c1 value #7 s0 clock 1 lsn 7 version 0
 c1 r1.1 pull s0 clock 2 min_lsn 0
 c2 r2.1 push s0 0:[8,12) b9
   verify s0 b9
@@ -118,7 +118,7 @@ applied lsn 8
   c2 ack #9 counted clock 0 lsn 8
   release b9
   c2 ack #10 counted clock 1 lsn 9
-  c1 value #8 s0 clock 2 lsn 9 lag 1 version 0
+  c1 value #8 s0 clock 2 lsn 9 version 0
 )");
   EXPECT_EQ(t.partition().counters().blocked_pulls, 1u);
   EXPECT_EQ(t.partition().Status().lag_max(), 1u);
@@ -139,7 +139,7 @@ TEST(PartitionSspTest, TheStatusSaysForHowLongPullsWereHeld) {
   t.Text();
   t.Contribute(2, 0, 0, 4, 4);
   t.Close(2, 0, 0, 4, 4);
-  EXPECT_THAT(t.Text(), HasSubstr("c1 value #6 s0 clock 1 lsn 7 lag 0 version 0 held 30ms"));
+  EXPECT_THAT(t.Text(), HasSubstr("c1 value #6 s0 clock 1 lsn 7 version 0 held 30ms"));
   EXPECT_FALSE(t.partition().HoldsTrainingPulls());
   EXPECT_EQ(t.partition().Status().times().pulls(), 1u);
   EXPECT_DOUBLE_EQ(t.partition().Status().times().gate(), 0.05);
@@ -170,7 +170,7 @@ c1 r1.1 pull s0 clock 0 min_lsn 3
 applied lsn 3
   c1 ack #2 counted clock 0 lsn 3
   release b2
-  c1 value #3 s0 clock 0 lsn 3 lag 0 version 0
+  c1 value #3 s0 clock 0 lsn 3 version 0
 )");
 }
 
@@ -234,7 +234,7 @@ orders generation 1 view 1 roster 2: r1.1 r2.1 epoch 0
 c2 r2.1 pull s0 clock 3 min_lsn 0
 c2 r2.1 enter clock 0
   c2 ack #9 counted clock 3 lsn 10
-  c2 value #8 s0 clock 3 lsn 10 lag 0 version 0
+  c2 value #8 s0 clock 3 lsn 10 version 0
 c2 r2.1 enter clock 0
   c2 ack #10 already-counted clock 3 lsn 10
 c2 r2.1 skip clock 4
@@ -282,7 +282,7 @@ TEST(PartitionSspTest, AMemberThatIsTakenOffUnblocksTheOthersAndIsRefused) {
   EXPECT_EQ(t.Text(), R"(
 orders generation 1 view 1 roster 2: r1.1 epoch 0
   c2 error #6 stale-incarnation clock 1 lsn 0: not in roster 2: register again
-  c1 value #5 s0 clock 1 lsn 6 lag 0 version 0
+  c1 value #5 s0 clock 1 lsn 6 version 0
 c2 r2.1 push s0 0:[4,8) b7
   c2 error #7 stale-incarnation clock 0 lsn 0: worker 2 incarnation 1 is not in roster 2: register again
   release b7

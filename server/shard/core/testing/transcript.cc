@@ -184,9 +184,9 @@ struct ActionText {
   std::string operator()(const SendValue& a) const {
     const int log2 = a.header.loss_scale_log2;
     return absl::StrFormat(
-        "c%d value #%d s%d clock %d lsn %d lag %d %s %d%s%s", a.connection.value,
-        a.header.request_id, a.header.key.slice.value, a.header.clock, a.header.base_lsn.value,
-        a.header.samples, a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
+        "c%d value #%d s%d clock %d lsn %d %s %d%s%s", a.connection.value, a.header.request_id,
+        a.header.key.slice.value, a.header.clock, a.header.base_lsn.value,
+        a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
         log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
         a.header.held_us == 0 ? "" : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));
   }
