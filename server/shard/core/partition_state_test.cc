@@ -5,11 +5,15 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/base/byte_io.h"
 #include "common/base/crc32c.h"
 #include "common/protocol/frame.h"
+#include "common/protocol/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "xxhash.h"
@@ -410,6 +414,71 @@ TEST(PartitionStateTest, WhatIsReadIsWrittenAlike) {
     }
   }
   EXPECT_GT(refused, 500);
+}
+
+template <typename... T>
+std::string Bytes(const T&... fields) {
+  std::string bytes;
+  ByteWriter out(&bytes);
+  out(fields...);
+  return bytes;
+}
+
+// `bytes` with `to` in the one place where they have `from`, under a digest that is right.
+std::string Edited(std::string bytes, const std::string& from, const std::string& to) {
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos);
+  EXPECT_EQ(bytes.rfind(from), at) << "it is there twice";
+  if (at != std::string::npos) bytes.replace(at, from.size(), to);
+  Seal(&bytes);
+  return bytes;
+}
+
+// Each of these states is written as it was read. Only no log leaves it behind.
+TEST(PartitionStateTest, BytesOfAStateThatNoLogLeavesAreRefusedByName) {
+  const PartitionConfig config = Config(PolicyKind::kAsync);
+  PartitionState state(&config);
+  const auto lags = [](Record record, uint64_t lag) {
+    record.scalars.lag = lag;
+    return record;
+  };
+  RepeatAll(state, {Roster(3, {1, 2}), lags(Apply(0, 0, 1), 71), lags(Apply(0, 1, 2), 72)});
+  const std::string bytes = state.Write();
+  const auto replica = [](uint32_t key, uint32_t name) {
+    return Bytes(ReplicaId(key), ReplicaId(name), WorkerId(2), Incarnation(1));
+  };
+  const auto slice = [&](const std::function<void(SliceState&)>& change) {
+    SliceState s = state.slice(SliceId(0));
+    change(s);
+    return Bytes(s.updates, s.updates_in_epoch, s.skipped, s.version_lsn[0], s.version_lsn[1],
+                 s.recent);
+  };
+  const std::string unchanged = slice([](SliceState&) {});
+  struct Edit {
+    const char* why;  // of the message
+    std::string from;
+    std::string to;
+  };
+  const std::vector<Edit> all = {
+      {"replica 2 has the name of another", replica(2, 2), replica(2, 5)},
+      {"it has 65 lags", Bytes(std::vector<uint64_t>{71, 72}),
+       Bytes(std::vector<uint64_t>(kLagsRemembered + 1, 71))},
+      {"slice 0 skipped more than it counted", unchanged,
+       slice([](SliceState& s) { s.skipped = s.updates + 1; })},
+      {"the last updates of slice 0 are out of order", unchanged,
+       slice([](SliceState& s) { std::swap(s.recent.front(), s.recent.back()); })},
+      {"the last updates of slice 0 are out of order", unchanged,
+       slice([](SliceState& s) { s.recent.assign(limits::kSliceUpdatesRemembered + 1, Lsn(1)); })},
+  };
+  PartitionState read(&config);
+  const std::string before = read.Write();
+  for (const Edit& edit : all) {
+    EXPECT_EQ(read.Read(Edited(bytes, edit.from, edit.to)).message(),
+              absl::StrCat("partition state: ", edit.why,
+                           "; it is damaged: read it again, or another copy"));
+    EXPECT_EQ(read.Write(), before) << edit.why;
+  }
+  EXPECT_TRUE(read.Read(bytes).ok());
 }
 
 TEST(PartitionStateTest, BytesOfAnotherPartitionOrReleaseAreRefusedByName) {

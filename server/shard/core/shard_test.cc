@@ -163,6 +163,15 @@ TEST_F(ShardTest, ARosterWithAReplicaTwiceIsRefused) {
                    "coordinator is damaged"}));
 }
 
+TEST_F(ShardTest, APolicyThatIsNotInForceIsRefused) {
+  ShardJob job = Running({0}, true);
+  job.mutable_policy()->set_number(2);
+  Step(event::Orders{Of(job)});
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+            (Texts{"report job 7 partition 0 at once: policy 2 is ordered before it is in force: "
+                   "the coordinator is of another release"}));
+}
+
 TEST_F(ShardTest, APartitionThatIsNotListedIsDropped) {
   Host({0, 2});
   EXPECT_EQ(Step(event::Orders{Of(Running({2}))}),
