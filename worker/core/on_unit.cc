@@ -68,7 +68,6 @@ void Core::On(const event::UnitComputed& e) {
     m.set_loss_sum(e.metrics[i].loss_sum);
     m.set_samples(e.metrics[i].samples);
     m.set_correct(e.metrics[i].correct);
-    m.set_clock(unit.clock);
   }
   // While no coordinator accepts them, the oldest are dropped. That loses a loss, or repeats an
   // evaluation unit.

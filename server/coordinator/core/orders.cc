@@ -11,7 +11,7 @@ namespace starling::coordinator {
 
 namespace {
 
-// Copies the fields that a daemon needs.
+// Copies the fields that a shard needs.
 void CopyPolicy(const PolicyRecord& from, PolicyRecord* to) {
   to->set_number(from.number());
   *to->mutable_policy() = from.policy();
@@ -79,7 +79,9 @@ WorkerOrders Core::BuildOrders(const Worker& worker) {
   Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
   if (job == nullptr) return orders;
   *orders.mutable_run() = job->stored.description().run();
-  CopyPolicy(job->policy(), orders.mutable_policy());
+  const PolicyRecord& policy = job->policy();
+  orders.mutable_policy()->set_number(policy.number());
+  *orders.mutable_policy()->mutable_policy() = policy.policy();
   const PolicyRecord* next = job->next_policy();
   if (next != nullptr && next->has_step()) orders.set_policy_end(next->step());
   orders.set_hold(job->holds());
