@@ -527,6 +527,16 @@ TEST(Session, AShardWithoutTheRunEndsLeavingAtOnce) {
       EXPECT_EQ(d.Count("abandon unit 1"), over) << d.text();
       EXPECT_EQ(d.Count("close job 7"), over) << d.text();
       EXPECT_EQ(d.Count("warn"), 1 - over) << d.text();
+      if (over == 1) continue;
+      d.TakeJobAway();
+      d.GiveOrders();
+      EXPECT_EQ(d.Count("close job"), 0u) << d.text();
+      d.Forget();
+      d.Wait(absl::Milliseconds(100));
+      EXPECT_EQ(d.Count("to shard 2: pull slice 2"), 1u) << d.text();
+      d.Answer(pull, FrameType::kError, answer, 0);
+      EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
+      EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
     }
   }
 }
