@@ -10,7 +10,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/config/bytes.h"
@@ -51,15 +50,6 @@ struct WorkerFlags {
   std::string inject_data_wait;
   std::string replay_compute;
 };
-
-// Reading a data file cannot be interrupted, and nothing of a worker must be kept.
-void EndWithin(absl::Duration deadline, int exit_status) {
-  std::thread([deadline, exit_status] {
-    absl::SleepFor(deadline);
-    spdlog::warn("exits at once: still opening data after {}", absl::FormatDuration(deadline));
-    _exit(exit_status);
-  }).detach();
-}
 
 absl::StatusOr<int64_t> Bytes(const std::string& flag, const std::string& text) {
   const absl::StatusOr<int64_t> bytes = config::ParseBytes(text);
@@ -203,7 +193,8 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
   admin->BeginShutdown();
-  EndWithin(kTeardownDeadline, reason.exit_status);
+  // Reading a data file cannot be interrupted, and nothing of a worker must be kept.
+  const ExitDeadline deadline(kTeardownDeadline, reason.exit_status, "data that is being opened");
   server->Shutdown(kShutdownGrace);
   if (reason.signal == 0) STARLING_RETURN_IF_ERROR(ended);
   return reason.exit_status;

@@ -15,11 +15,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
@@ -311,6 +313,16 @@ void DaemonExit::Request(int exit_status) {
   exit_status_.compare_exchange_strong(unset, exit_status);
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(request_fd_.get(), &one, sizeof(one));
+}
+
+ExitDeadline::ExitDeadline(absl::Duration deadline, int exit_status, const char* what)
+    : what_(std::make_shared<std::atomic<const char*>>(what)) {
+  std::thread([deadline, exit_status, shown = what_] {
+    absl::SleepFor(deadline);
+    spdlog::warn("ends at once: after {} still waits for {}", absl::FormatDuration(deadline),
+                 shown->load());
+    _exit(exit_status);
+  }).detach();
 }
 
 }  // namespace starling

@@ -144,6 +144,21 @@ class DaemonExit {
   std::atomic<int> exit_status_ = -1;
 };
 
+// Ends the process if it still runs `deadline` after the construction, since what its end waits for
+// may hang, such as a disk: logs what that is, and calls _exit. Cannot be revoked: destruction
+// changes nothing. Thread-safe.
+class ExitDeadline {
+ public:
+  // `what`: a string literal, as in "still waits for `what`".
+  ExitDeadline(absl::Duration deadline, int exit_status, const char* what);
+
+  // The end waits for `what` from now on.
+  void WaitsFor(const char* what) { *what_ = what; }
+
+ private:
+  const std::shared_ptr<std::atomic<const char*>> what_;
+};
+
 }  // namespace starling
 
 #endif  // STARLING_COMMON_DAEMON_DAEMON_H_

@@ -263,6 +263,18 @@ TEST(DaemonExit, SignalsAndRequestsInTheOrderOfWaiting) {
   EXPECT_EQ(reason.exit_status, kExitError);
 }
 
+TEST(ExitDeadlineDeathTest, EndsAProcessThatHangsAndSaysWhatItWaitsFor) {
+  EXPECT_EXIT(
+      {
+        if (!SetUpLogging(PeerRole::kCoordinator, "coordinator", "info").ok()) _exit(kExitUsage);
+        ExitDeadline deadline(absl::Milliseconds(500), kExitError, "the state to be stored");
+        deadline.WaitsFor("files to be written");
+        absl::SleepFor(absl::Seconds(60));
+      },
+      testing::ExitedWithCode(kExitError),
+      "ends at once: after 500ms still waits for files to be written");
+}
+
 TEST(NoCoordinator, SaysAllThereIsToKnow) {
   EXPECT_EQ(
       NoCoordinator("127.0.0.1:7070", absl::Milliseconds(12345), absl::UnavailableError("refused")),

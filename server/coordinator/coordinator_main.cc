@@ -39,6 +39,8 @@ uint64_t DrawClusterId() {
 }
 
 constexpr absl::Duration kShutdownGrace = absl::Seconds(2);
+// Less than terminationGracePeriodSeconds of deploy/kubernetes/base/coordinator.yaml.
+constexpr absl::Duration kShutdownDeadline = absl::Seconds(10);
 
 absl::StatusOr<std::unique_ptr<StateStore>> OpenState(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -157,10 +159,15 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
 
   const int exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
+  // Writing to a disk that hangs cannot be interrupted. What was answered is durable.
+  ExitDeadline deadline(kShutdownDeadline, kExitError, "the state to be stored");
   admin->BeginShutdown();
   host->BeginShutdown();
+  deadline.WaitsFor("calls to end");
   server->Shutdown(kShutdownGrace);
+  deadline.WaitsFor("event files and the file of spec.output to be written");
   host->Stop();
+  deadline.WaitsFor("the state to be closed");
   return exit_status;
 }
 

@@ -158,7 +158,7 @@ TEST_F(CoordinatorCallsTest, EachWorkerHasTheWholeTimeToLook) {
   ASSERT_EQ(cluster.Answer(call), nullptr);
   const CallReply late = cluster.Await(call);
   EXPECT_THAT(std::string(std::get<absl::Status>(late).message()),
-              HasSubstr("worker-1 has not looked at the data within 5m"));
+              HasSubstr("worker-1 has not inspected the data within 5m"));
 }
 
 TEST_F(CoordinatorCallsTest, ASubmissionRightAfterARestartWaitsForTheWorkersToReport) {
