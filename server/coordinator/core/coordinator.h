@@ -230,8 +230,8 @@ class Core;  // server/coordinator/core/core.h
 // How daemons follow their orders:
 // * A worker that is ordered to serve a job gets the job, its views, policy and roster. It prepares
 //   and reports `prepared` with `run`. Only then does it become a member, with a new roster.
-// * Orders without a job, or with another one, mean: finish the current unit, park, drop the job and
-//   report `run` unset. The worker stays a member until that report, or until release_deadline.
+// * Orders without a job, or with another one, mean: finish the current unit, park, drop the job,
+//   and report `run` unset. The worker stays a member until that report, or until release_deadline.
 // * A lease that is missing from new orders is dropped if it was not begun. A lease that was begun
 //   may be finished: its key makes it count once.
 // * Order versions are (generation << 32) + n, so they also grow across a coordinator's restarts.
@@ -255,8 +255,8 @@ class Coordinator {
   // Appends to `actions`.
   void Step(const Event& event, absl::Time now, Actions& actions);
 
-  // True: the submission has passed all checks that need no disk, and the host must check its folder
-  // for event files before it calls Step. False: the host may call Step at once.
+  // True: the submission has passed all checks that need no disk, and the host must check its
+  // folder for event files before it calls Step. False: the host may call Step at once.
   bool AsksForFolder(const SubmitRequest& request) const;
 
   uint64_t generation() const;

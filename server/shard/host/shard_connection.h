@@ -24,8 +24,8 @@ class ShardConnection {
 // Makes `text` the frame's payload.
 OutgoingPayload TextPayload(std::string text, FrameHeader* header);
 
-// Makes a slice's value the frame's payload, which keeps it alive. `digest` is that of its bytes; 0,
-// not known yet, is replaced.
+// Makes a slice's value the frame's payload, which keeps it alive. `digest` is that of its bytes;
+// 0, not known yet, is replaced.
 OutgoingPayload ValuePayload(std::shared_ptr<const float> value, size_t elements, uint64_t* digest,
                              FrameHeader* header);
 
