@@ -2,37 +2,20 @@
 
 #include <algorithm>
 
-#include "common/base/reserve_nodes.h"
-
 namespace starling {
 
 OverlapMeter::OverlapMeter(absl::Duration window) : window_(window) {
   units_.reserve(kRecordsMax + 2);  // the window's records, including both ends
 }
 
-void OverlapMeter::Reserve(size_t requests) {
-  ReserveNodes(
-      requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_);
-}
-
 void OverlapMeter::Advance(absl::Time now) {
-  if (computing_ && !open_.empty()) under_way_ += now - last_;
+  if (computing_ && in_flight_) under_way_ += now - last_;
   last_ = now;
 }
 
-void OverlapMeter::Sent(ShardId shard, uint64_t request, absl::Time now) {
+void OverlapMeter::InFlight(bool any, absl::Time now) {
   Advance(now);
-  open_.emplace(shard, request);
-}
-
-void OverlapMeter::Answered(ShardId shard, uint64_t request, absl::Time now) {
-  Advance(now);
-  open_.erase({shard, request});
-}
-
-void OverlapMeter::Forget(ShardId shard, absl::Time now) {
-  Advance(now);
-  open_.erase(open_.lower_bound({shard, 0}), open_.upper_bound({shard, UINT64_MAX}));
+  in_flight_ = any;
 }
 
 void OverlapMeter::UnitBegan(absl::Time now) {

@@ -4,13 +4,9 @@
 #define STARLING_WORKER_HOST_OVERLAP_METER_H_
 
 #include <cstdint>
-#include <memory_resource>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/protocol/ids.h"
 
 namespace starling {
 
@@ -20,13 +16,8 @@ class OverlapMeter {
  public:
   explicit OverlapMeter(absl::Duration window);
 
-  // This many more requests may be in flight without an allocation.
-  void Reserve(size_t requests);
-
-  // A push or pull was sent, or answered. Unknown and repeated ids are ignored.
-  void Sent(ShardId shard, uint64_t request, absl::Time now);
-  void Answered(ShardId shard, uint64_t request, absl::Time now);
-  void Forget(ShardId shard, absl::Time now);  // the stream ended
+  // From now on, some push or pull is in flight, or none is.
+  void InFlight(bool any, absl::Time now);
 
   void UnitBegan(absl::Time now);
   // `waited`: time that compute waited for slices or acks, averaged over lanes.
@@ -49,12 +40,11 @@ class OverlapMeter {
   void Expire(absl::Time now);
 
   const absl::Duration window_;
-  std::pmr::unsynchronized_pool_resource memory_;  // reused
-  std::pmr::set<std::pair<ShardId, uint64_t>> open_{&memory_};
+  bool in_flight_ = false;
   bool computing_ = false;
   absl::Time last_ = absl::InfinitePast();
   absl::Time first_ = absl::InfinitePast();  // when the first unit began
-  absl::Duration under_way_;                 // within the current unit
+  absl::Duration under_way_;                 // time in flight within the current unit
   std::vector<UnitRecord> units_;            // ascending
 };
 

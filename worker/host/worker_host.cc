@@ -1,12 +1,12 @@
 #include "worker/host/worker_host.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
-#include "common/base/reserve_nodes.h"
 #include "common/daemon/daemon.h"
 #include "common/defences.h"
 #include "common/trace/flow.h"
@@ -254,7 +254,8 @@ void WorkerHost::Do(action::Disconnect action) {
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
   streams_.erase(it);
   links_.Forget(action.shard);
-  meter_.Forget(action.shard, loop_->Now());
+  requests_.Forget(action.shard);
+  MeterRequests();
 }
 
 bool WorkerHost::IsCurrent(ShardId shard, uint64_t connection) const {
@@ -267,7 +268,8 @@ void WorkerHost::OnStreamDown(ShardId shard, uint64_t connection, const absl::St
   spdlog::warn("stream to shard {} is down: {}", shard.value, status.ToString());
   links_.Down(shard, streams_.at(shard)->stream->stats(), status.ToString());
   streams_.erase(shard);
-  meter_.Forget(shard, loop_->Now());
+  requests_.Forget(shard);
+  MeterRequests();
   Step(event::StreamDown{shard, status});
 }
 
@@ -335,44 +337,31 @@ void WorkerHost::Remember(ShardId shard, const FrameHeader& header) {
                             ? 0
                             : FlowOf(header.key.run, header.key.slice, header.key.work,
                                      job_->description().spec().batch().micro_batches());
-  if (header.type == FrameType::kPull) {
-    const bool evaluation = header.key.work.purpose == WorkPurpose::kEvaluate;
-    const std::pair<ShardId, uint64_t> request(shard, header.request_id);
-    auto& newest = newest_pull_[{header.key.slice, evaluation}];
-    if (newest != request && open_requests_.erase(newest) > 0) {
-      meter_.Answered(newest.first, newest.second, loop_->Now());
-    }
-    newest = request;
-  }
-  open_requests_[{shard, header.request_id}] = {.type = header.type,
-                                                .begin = loop_->Now(),
-                                                .clock = header.clock,
-                                                .slice = header.key.slice,
-                                                .flow = flow};
-  if (header.type != FrameType::kClose) meter_.Sent(shard, header.request_id, loop_->Now());
+  requests_.Sent(shard, header, flow, loop_->Now());
+  MeterRequests();
 }
 
 SliceArrival WorkerHost::Answered(ShardId shard, const FrameHeader& header) {
   const absl::Time now = loop_->Now();
   const uint64_t now_us = SpanMicros(now);
-  const auto it = open_requests_.find({shard, header.request_id});
-  if (it == open_requests_.end()) return {now_us, now_us, 0};
-  const OpenRequest request = it->second;
-  const uint64_t begin_us = SpanMicros(request.begin);
-  open_requests_.erase(it);
+  const std::optional<OpenRequests::Request> request = requests_.Answered(shard, header.request_id);
+  if (!request.has_value()) return {now_us, now_us, 0};
+  MeterRequests();
+  const uint64_t sent_us = SpanMicros(request->sent);
   if (header.type != FrameType::kError) {
-    links_.Answered(shard, request.type, request.slice, now - request.begin,
+    links_.Answered(shard, request->type, request->slice, now - request->sent,
                     absl::Microseconds(header.held_us), now);
   }
-  if (request.type != FrameType::kClose) {
-    const bool push = request.type == FrameType::kPush;
-    spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request.slice.value),
-                   push ? SpanCategory::kPush : SpanCategory::kPull, begin_us, now_us,
-                   {.clock = request.clock, .slice = request.slice.value, .flow = request.flow});
-    meter_.Answered(shard, header.request_id, now);
+  if (request->type != FrameType::kClose) {
+    const bool push = request->type == FrameType::kPush;
+    spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request->slice.value),
+                   push ? SpanCategory::kPush : SpanCategory::kPull, sent_us, now_us,
+                   {.clock = request->clock, .slice = request->slice.value, .flow = request->flow});
   }
-  return {begin_us, now_us, header.held_us};
+  return {sent_us, now_us, header.held_us};
 }
+
+void WorkerHost::MeterRequests() { meter_.InFlight(requests_.transferring(), loop_->Now()); }
 
 // ---- Jobs and data --------------------------------------------------------------------------
 
@@ -405,19 +394,14 @@ void WorkerHost::BeginJob(std::shared_ptr<ServedJob> job) {
   metrics_.BeginJob(name);
   activity_.Begin(session_.activity(), loop_->Now());
   const size_t slices = job_->layout().slices.size();
-  ReserveRequests(session::RequestsAtFirst(slices));
+  const size_t requests = session::RequestsAtFirst(slices);
+  requests_.Reserve(requests);
+  buffers_.Reserve(requests);
   spdlog::info("prepared job \"{}\": {} slices, {} bytes planned", name, slices,
                job_->memory().planned_bytes());
   for (const std::string& line : job_->slower_operators()) {
     spdlog::warn("job \"{}\" could be faster here: {}", name, line);
   }
-}
-
-void WorkerHost::ReserveRequests(size_t requests) {
-  ReserveNodes(
-      requests, [](uint64_t i) { return std::pair(ShardId(), i); }, &open_requests_);
-  meter_.Reserve(requests);
-  buffers_.Reserve(requests);
 }
 
 void WorkerHost::Do(action::CloseJob action) {
@@ -429,8 +413,8 @@ void WorkerHost::Do(action::CloseJob action) {
     job_.reset();
     metrics_.EndJob();
   }
-  open_requests_.clear();
-  newest_pull_.clear();
+  requests_.Clear();
+  MeterRequests();
   runner_->ReturnMemory();
 }
 

@@ -22,6 +22,7 @@
 #include "worker/host/job_opening.h"
 #include "worker/host/job_runner.h"
 #include "worker/host/link_meter.h"
+#include "worker/host/open_requests.h"
 #include "worker/host/overlap_meter.h"
 #include "worker/host/progress.h"
 #include "worker/host/time_spent.h"
@@ -79,13 +80,6 @@ class WorkerHost final : private UnitListener {
 
  private:
   class ShardStream;
-  struct OpenRequest {                  // a sent request, for spans and meters
-    FrameType type = FrameType::kPush;  // or kPull, kClose
-    absl::Time begin;
-    Clock clock = 0;
-    SliceId slice;
-    uint64_t flow = 0;
-  };
 
   void Step(session::Event event);
   void Tick();
@@ -117,7 +111,7 @@ class WorkerHost final : private UnitListener {
   void Transmit(ShardId shard, const FrameHeader& header, OutgoingPayload payload);
   void Remember(ShardId shard, const FrameHeader& header);
   SliceArrival Answered(ShardId shard, const FrameHeader& header);
-  void ReserveRequests(size_t requests);
+  void MeterRequests();  // after each change of requests_
   void AddTimes(absl::Time now, WorkerReport* report);
   void OnOpened(const JobDescription& description, OpenedJob opened);
   void BeginJob(std::shared_ptr<ServedJob> job);
@@ -149,10 +143,7 @@ class WorkerHost final : private UnitListener {
   uint64_t samples_ = 0;                   // in those units
   std::map<ShardId, std::shared_ptr<ShardStream>> streams_;
   uint64_t last_connection_ = 0;
-  std::pmr::map<std::pair<ShardId, uint64_t>, OpenRequest> open_requests_{&memory_};
-  // The newest pull of each slice (second: for evaluation). It replaces the previous one, which
-  // gets no answer.
-  std::map<std::pair<SliceId, bool>, std::pair<ShardId, uint64_t>> newest_pull_;
+  OpenRequests requests_;  // for spans and meters
   std::shared_ptr<ServedJob> job_;
   std::pmr::set<WorkRange> asked_{&memory_};  // ranges requested ahead
   WorkPurpose computing_ = WorkPurpose::kTrain;
