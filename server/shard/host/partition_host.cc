@@ -2,17 +2,12 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/memory.h"
 #include "common/base/status_macros.h"
-#include "common/defences.h"
 #include "common/trace/flow.h"
 #include "server/shard/apply/measure.h"
 #include "server/shard/apply/verify.h"
@@ -24,14 +19,6 @@ namespace {
 bool IsTrainingPull(const FrameHeader& value) {
   return value.key.work.purpose != WorkPurpose::kEvaluate &&
          (value.flags & frame_flags::kReader) == 0;
-}
-
-// Also true if the last other holder, on another thread, has just released it. The fence puts its
-// reads before our writes.
-bool OnlyOurs(const std::shared_ptr<float>& data) {
-  if (data.use_count() != 1 && !DefenceMasked(Defence::kValueInUse)) return false;
-  std::atomic_thread_fence(std::memory_order_acquire);
-  return true;
 }
 
 // Measures time since its construction, by the owner's clock and for spans.
@@ -47,14 +34,6 @@ class Stopwatch {
   const uint64_t begin_us_ = SpanRing::NowMicros();
 };
 
-absl::StatusOr<std::shared_ptr<float>> Allocate(ShardMemory& from, size_t elements) {
-  std::shared_ptr<float> memory = from.Allocate(elements);
-  if (memory == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", elements, " elements"));
-  }
-  return memory;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
@@ -64,7 +43,7 @@ absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
       MakePartitionConfig(plan->description, plan->layout, partition, environment.self));
   std::unique_ptr<PartitionHost> host(
       new PartitionHost(std::move(plan), std::move(config), std::move(environment)));
-  STARLING_RETURN_IF_ERROR(host->MakeFirstValues());
+  STARLING_RETURN_IF_ERROR(host->values_.Make(*host->plan_, partition));
   host->PublishIfDue(false);
   return host;
 }
@@ -77,8 +56,9 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
       memory_(environment_.memory.get()),
       spans_(environment_.spans),
       micro_batches_(config.micro_batches),
-      two_versions_(plan_->bsp()),
-      core_(std::move(config)) {
+      core_(std::move(config)),
+      values_(memory_, plan_->bsp()),
+      action_memory_(memory_) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
   }
@@ -94,10 +74,6 @@ PartitionHost::~PartitionHost() {
   ObserveGone();
   if (paused_.has_value()) owner_->Cancel(paused_->timer);
   RefuseArrived("the partition is not hosted here any more");
-  for (const auto& [id, store] : slices_) {
-    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
-      LetGo(store, *value);
-  }
   memory_->RemoveHosted(value_bytes_);
   plan_->metrics->parameter_bytes -= static_cast<int64_t>(value_bytes_);
   --plan_->metrics->partitions;
@@ -111,42 +87,9 @@ std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_
   EndedPartition::Position position{
       core_.config().run,        core_.config().partition,
       ViewNumber(status.view()), RosterNumber(status.roster()),
-      Lsn(status.lsn()),         two_versions_ ? keep_version : std::nullopt};
-  std::map<SliceId, EndedPartition::Slice> slices;
-  for (auto& [id, store] : slices_) {
-    const bool chosen = position.version.has_value() && store.slice->kind != FROZEN;
-    const size_t kept = chosen && !DefenceMasked(Defence::kKeepVersion) ? *position.version % 2
-                        : two_versions_                                 ? store.current
-                                                                        : 0;
-    Value& value = store.versions[kept];
-    if (store.cut.data == value.data) store.cut = {};  // so that it does not count as an old value
-    slices[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements),
-                  value.digest};
-    value = {};
-  }
-  return std::make_unique<EndedPartition>(position, std::move(slices), environment_.memory);
-}
-
-absl::Status PartitionHost::MakeFirstValues() {
-  for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
-    SliceStore& store = slices_[id];
-    store.slice = &plan_->layout.slices[id.value];
-    store.rule = &plan_->rules[id.value];
-    const size_t elements = store.slice->elements;
-    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, Allocate(*memory_, elements));
-    STARLING_RETURN_IF_ERROR(plan_->first_values(*store.slice, store.versions[0].data.get()));
-    if (store.slice->kind == FROZEN) continue;
-    if (two_versions_) {
-      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, Allocate(*memory_, elements));
-      std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
-    }
-    for (int slot = 0; slot < store.rule->slots(); ++slot) {
-      std::shared_ptr<float>& memory = slot == 0 ? store.slot0 : store.slot1;
-      STARLING_ASSIGN_OR_RETURN(memory, Allocate(*memory_, elements));
-      std::fill_n(memory.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);
-    }
-  }
-  return absl::OkStatus();
+      Lsn(status.lsn()),         values_.two_versions() ? keep_version : std::nullopt};
+  return std::make_unique<EndedPartition>(position, values_.Take(position.version),
+                                          environment_.memory);
 }
 
 void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const FrameHeader& header,
@@ -226,42 +169,24 @@ void PartitionHost::HandleWaiting() {
   PublishIfDue(false);
 }
 
-HostedSlice PartitionHost::Hosted(SliceId id, const SliceStore& store) {
-  const auto floats = [&](const std::shared_ptr<float>& data) {
-    return absl::MakeConstSpan(data.get(), data == nullptr ? 0 : store.slice->elements);
-  };
-  return {id,
-          floats(store.versions[store.current].data),
-          floats(store.versions[1 - store.current].data),
-          {floats(store.slot0), floats(store.slot1)}};
-}
-
 void PartitionHost::ObserveGone() const {
   if (environment_.observer == nullptr) return;
-  std::vector<HostedSlice> slices;
-  for (const auto& [id, store] : slices_) slices.push_back(Hosted(id, store));
-  environment_.observer->OnGone(core_, slices);
+  environment_.observer->OnGone(core_, values_.Hosted());
 }
 
 void PartitionHost::Carry(PartitionActions actions, size_t next) {
   for (; next < actions.size(); ++next) {
     std::visit([this](const auto& a) { Do(a); }, actions[next]);
-    if (missing_ > 0) return Pause(std::move(actions), next);
-    memory_deadline_ = absl::InfinitePast();
+    if (action_memory_.missing() > 0) return Pause(std::move(actions), next);
+    action_memory_.Done();
     if (!std::holds_alternative<SendFrame>(actions[next])) changed_ = true;
   }
 }
 
-// The action has changed nothing. No job may fail because streams hold memory without sending it,
-// so they are closed first, and what they were sending is free soon.
+// The action has changed nothing.
 void PartitionHost::Pause(PartitionActions actions, size_t next) {
   constexpr absl::Duration kLookAgainAfter = absl::Milliseconds(1);
-  const absl::Time now = owner_->Now();
-  if (memory_deadline_ == absl::InfinitePast() && relieved_)
-    memory_deadline_ = now + ShardMemory::kClosedAfter;
-  if (now >= memory_deadline_) return OutOfMemory();
-  missing_ = 0;
-  relieved_ = false;
+  if (!action_memory_.MayRetry(owner_->Now())) return OutOfMemory();
   paused_ = Paused{std::move(actions), next};
   paused_->timer = owner_->PostAfter(kLookAgainAfter, [this] { Resume(); });
 }
@@ -295,12 +220,12 @@ void PartitionHost::AddTimes(PartitionStatus& status) const {
   times.set_applies(times_.applies);
 }
 
-// False: there is no memory, and the buffer stays where it is. `relieve`: streams may be closed to
-// free memory.
-bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool relieve) {
+// False: there is no memory, and the buffer stays where it is. `for_action`: the current action
+// cannot do without.
+bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool for_action) {
   if (buffer.own != nullptr) return true;
   const size_t elements = (buffer.received.size() + sizeof(float) - 1) / sizeof(float);
-  buffer.own = relieve ? AllocateOrRelieve(elements) : memory_->Allocate(elements);
+  buffer.own = for_action ? action_memory_.Allocate(elements) : memory_->Allocate(elements);
   if (buffer.own == nullptr) return false;
   buffer.received.CopyTo(buffer.own.get());
   buffer.received = ReceivedPayload();
@@ -313,19 +238,18 @@ bool PartitionHost::MoveToOwnMemory(Buffer& buffer, bool relieve) {
 void PartitionHost::MoveNewBuffers() {
   std::erase_if(new_buffers_, [this](BufferId id) {
     const auto it = buffers_.find(id);
-    return it == buffers_.end() || MoveToOwnMemory(it->second, /*relieve=*/false);
+    return it == buffers_.end() || MoveToOwnMemory(it->second, /*for_action=*/false);
   });
 }
 
 // The values are those of the last update. The rest of the step's actions are dropped, so the core
 // must not be stepped again.
 void PartitionHost::OutOfMemory() {
-  fault_ = absl::StrCat("the shard has no memory for ", missing_, " more elements (",
-                        memory_->allocated() >> 20,
+  fault_ = absl::StrCat("the shard has no memory for ", action_memory_.missing(),
+                        " more elements (", memory_->allocated() >> 20,
                         " MiB are in use): add shards or memory, or look for stalled readers");
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
-  missing_ = 0;
   RefuseArrived(fault_);
   events_.clear();
   at_once_ = true;
@@ -369,10 +293,7 @@ void PartitionHost::Do(const Verify& action) {
 
 void PartitionHost::Do(const MergeSums& action) {
   Buffer& into = buffers_.at(action.into);
-  if (!MoveToOwnMemory(into, /*relieve=*/true)) {
-    missing_ = into.elements;
-    return;
-  }
+  if (!MoveToOwnMemory(into, /*for_action=*/true)) return;
   const Stopwatch watch(owner_);
   WithPayload(buffers_.at(action.from), [&](Payload payload) {
     into.first_non_finite = AddPayload(payload, into.own.get());
@@ -398,68 +319,22 @@ void PartitionHost::Do(const Replicate& action) {
   std::abort();
 }
 
-// Returns `reuse`, if given and no stream holds it, or new memory. If there is none, closes streams
-// to free some. Null: none is free yet; relieved_ is set if streams were closed.
-std::shared_ptr<float> PartitionHost::AllocateOrRelieve(size_t elements,
-                                                        const std::shared_ptr<float>* reuse) {
-  const auto take = [&] {
-    return reuse != nullptr && OnlyOurs(*reuse) ? *reuse : memory_->Allocate(elements);
-  };
-  std::shared_ptr<float> memory = take();
-  while (memory == nullptr && memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
-    relieved_ = true;
-    memory = take();
-  }
-  return memory;
-}
-
-// The slice's value is about to be replaced or dropped. If streams still have to send it, it
-// becomes an old value.
-void PartitionHost::LetGo(const SliceStore& store, const Value& value) {
-  if (value.data == nullptr) return;
-  int64_t ours = 0;
-  for (const Value* own : {&store.versions[0], &store.versions[1], &store.cut}) {
-    if (own->data == value.data) ++ours;
-  }
-  if (value.data.use_count() > ours) memory_->Retire(value.data);
-}
-
 void PartitionHost::Do(const ApplyNow& action) {
-  const int64_t first_non_finite = buffers_.at(action.payload).first_non_finite;
-  if (first_non_finite >= 0) {
-    events_.push_back(Applied{action.record.lsn, first_non_finite});
+  const Buffer& gradient = buffers_.at(action.payload);
+  if (gradient.first_non_finite >= 0) {
+    events_.push_back(Applied{action.record.lsn, gradient.first_non_finite});
     return;
   }
   const Stopwatch watch(owner_);
-  SliceStore& store = slices_.at(action.record.slice);
-  const uint32_t into = two_versions_ ? (action.version + 1) % 2 : 0;
-  const Value& from = store.versions[two_versions_ ? action.version % 2 : 0];
-  // In place, or in new memory while the old value is still read.
-  std::shared_ptr<float> out = AllocateOrRelieve(store.slice->elements, &store.versions[into].data);
-  if (out == nullptr) {
-    missing_ = store.slice->elements;
-    return;
-  }
+  std::shared_ptr<float> result = values_.MemoryFor(action, action_memory_);
+  if (result == nullptr) return;
   if (environment_.apply_wait > absl::ZeroDuration()) absl::SleepFor(environment_.apply_wait);
-  if (action.record.skipped) {
-    if (out != from.data)
-      std::memcpy(out.get(), from.data.get(), store.slice->elements * sizeof(float));
-  } else {
-    WithPayload(buffers_.at(action.payload), [&](Payload payload) {
-      ApplyUpdate(*store.rule, action.record.scalars, payload,
-                  {from.data.get(), out.get(), store.slot0.get(), store.slot1.get(),
-                   store.slice->elements});
-    });
-  }
-  if (out != store.versions[into].data) LetGo(store, store.versions[into]);
-  store.versions[into] = Value{std::move(out), 0};
-  store.current = into;
-  if (environment_.observer != nullptr) {
-    WithPayload(buffers_.at(action.payload), [&](Payload payload) {
-      environment_.observer->OnCarriedOut(core_, action.record, payload,
-                                          Hosted(action.record.slice, store));
-    });
-  }
+  WithPayload(gradient, [&](Payload payload) {
+    values_.Apply(action, payload, std::move(result));
+    if (environment_.observer == nullptr) return;
+    environment_.observer->OnCarriedOut(core_, action.record, payload,
+                                        values_.Hosted(action.record.slice));
+  });
   events_.push_back(Applied{action.record.lsn});
   const absl::Duration took = watch.elapsed();
   times_.apply += took;
@@ -471,61 +346,16 @@ void PartitionHost::Do(const ApplyNow& action) {
                   FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
 }
 
-// Allocates everything before anything is moved. False: there is no memory for missing_ elements.
-// Memory that was allocated is kept for the next attempt.
-bool PartitionHost::TakeMemoryForTwoVersions() {
-  for (const auto& [id, store] : slices_) {
-    if (store.slice->kind == FROZEN) continue;
-    std::shared_ptr<float>& second = second_versions_[id];
-    if (second == nullptr) second = AllocateOrRelieve(store.slice->elements);
-    if (second != nullptr) continue;
-    missing_ = store.slice->elements;
-    return false;
-  }
-  return true;
-}
-
-// Moves the newest value to where the next policy expects it.
 void PartitionHost::Do(const SwitchPolicy& action) {
-  const bool kept = two_versions_ == action.two_versions;  // it is already there
-  if (!kept && action.two_versions && !TakeMemoryForTwoVersions()) return;
+  if (!values_.Switch(action, action_memory_)) return;
   spdlog::info("job {} partition {} follows policy {} from step {}",
                plan_->description.spec().name(), core_.config().partition.value,
                action.number.value, action.version);
-  if (kept) return;
-  two_versions_ = action.two_versions;
-  for (auto& [id, store] : slices_) {
-    if (store.slice->kind == FROZEN) continue;
-    LetGo(store, store.versions[1 - store.current]);
-    Value newest = std::move(store.versions[store.current]);
-    store.versions = {};
-    store.current = action.two_versions ? action.version % 2 : 0;
-    store.versions[store.current] = std::move(newest);
-    if (!action.two_versions) continue;
-    Value& other = store.versions[1 - store.current];
-    other.data = std::move(second_versions_.at(id));
-    std::memset(other.data.get(), 0, store.slice->elements * sizeof(float));
-  }
-  second_versions_.clear();
 }
 
-// The copy is a reference, so the slice's next update goes to new memory.
-void PartitionHost::Do(const CopyForCut&) {
-  for (auto& [id, store] : slices_) {
-    store.cut = store.versions[store.current];
-    if (DefenceMasked(Defence::kSlotsByRecords) && store.slot0 != nullptr)
-      store.slot0.get()[0] += 1;
-  }
-}
+void PartitionHost::Do(const CopyForCut&) { values_.CopyForCut(); }
 
-void PartitionHost::Do(const DropCopy&) {
-  for (auto& [id, store] : slices_) {
-    if (store.cut.data != store.versions[0].data && store.cut.data != store.versions[1].data) {
-      LetGo(store, store.cut);
-    }
-    store.cut = Value();
-  }
-}
+void PartitionHost::Do(const DropCopy&) { values_.DropCopy(); }
 
 void PartitionHost::Do(const SendFrame& action) {
   const auto connection = connections_.find(action.connection);
@@ -541,13 +371,9 @@ void PartitionHost::Do(const SendValue& action) {
   if (connection == connections_.end()) return;
   const uint64_t begin = SpanRing::NowMicros();
   const SliceId id = action.header.key.slice;
-  SliceStore& store = slices_.at(id);
-  const bool two_versions = two_versions_ && store.slice->kind != FROZEN;
-  Value& value = action.source == ValueSource::kCutCopy
-                     ? store.cut
-                     : store.versions[two_versions ? action.version % 2 : 0];
+  SliceValues::Value& value = values_.ValueToSend(action);
   FrameHeader header = action.header;
-  OutgoingPayload payload = ValuePayload(value.data, store.slice->elements, &value.digest, &header);
+  OutgoingPayload payload = ValuePayload(value.data, values_.elements(id), &value.digest, &header);
   times_.sent_bytes += header.payload_bytes;
   plan_->metrics->sent_bytes += header.payload_bytes;
   if (IsTrainingPull(header)) plan_->metrics->pull.ObserveMicros(header.held_us);

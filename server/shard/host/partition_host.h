@@ -3,7 +3,6 @@
 #ifndef STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,11 +18,13 @@
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
 #include "server/shard/core/partition.h"
+#include "server/shard/host/action_memory.h"
 #include "server/shard/host/ended_partition.h"
 #include "server/shard/host/partition_observer.h"
 #include "server/shard/host/shard_connection.h"
 #include "server/shard/host/shard_job.h"
 #include "server/shard/host/shard_memory.h"
+#include "server/shard/host/slice_values.h"
 
 namespace starling {
 
@@ -69,22 +70,6 @@ class PartitionHost {
   std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
 
  private:
-  // A value. It is never written while others read it: streams and copies hold `data`, and an
-  // update then goes to new memory.
-  struct Value {
-    std::shared_ptr<float> data;
-    uint64_t digest = 0;  // of the bytes; 0: not known yet
-  };
-
-  struct SliceStore {
-    const Slice* slice = nullptr;
-    const UpdateRule* rule = nullptr;
-    std::array<Value, 2> versions;  // if two_versions_: version v at v % 2; else at 0
-    uint32_t current = 0;           // index of the newest
-    std::shared_ptr<float> slot0, slot1;
-    Value cut;
-  };
-
   // A contribution, in gRPC's memory or in our own. gRPC's memory holds back the sender's credit,
   // so it is kept beyond the event only if there is no other memory.
   struct Buffer {
@@ -117,15 +102,13 @@ class PartitionHost {
   PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
                 Environment environment);
 
-  absl::Status MakeFirstValues();
   void Handle(PartitionEvent event);
   void HandleWaiting();
-  static HostedSlice Hosted(SliceId id, const SliceStore& store);
   void ObserveGone() const;
   void Carry(PartitionActions actions, size_t next);
   void Pause(PartitionActions actions, size_t next);
   void Resume();
-  bool MoveToOwnMemory(Buffer& buffer, bool relieve);
+  bool MoveToOwnMemory(Buffer& buffer, bool for_action);
   void MoveNewBuffers();
   void OutOfMemory();
   void RefuseArrived(const std::string& why);
@@ -146,10 +129,6 @@ class PartitionHost {
   void Do(const Release& action);
   void Do(const ReportFault& action);
 
-  std::shared_ptr<float> AllocateOrRelieve(size_t elements,
-                                           const std::shared_ptr<float>* reuse = nullptr);
-  bool TakeMemoryForTwoVersions();
-  void LetGo(const SliceStore& store, const Value& value);
   // Calls fn(Payload) with the buffer's bytes.
   template <typename Fn>
   void WithPayload(const Buffer& buffer, Fn&& fn);
@@ -161,20 +140,15 @@ class PartitionHost {
   SpanRing* const spans_;
   const uint32_t micro_batches_;
 
-  bool two_versions_;  // of slices that are not frozen
   Partition core_;
-  std::map<SliceId, SliceStore> slices_;
+  SliceValues values_;
+  ActionMemory action_memory_;  // of the current action
   std::map<BufferId, Buffer> buffers_;
   uint64_t last_buffer_ = 0;
   std::vector<BufferId> new_buffers_;  // received, and still in gRPC's memory
   std::map<ConnectionId, std::shared_ptr<ShardConnection>> connections_;
   std::deque<PartitionEvent> arrived_;
   std::deque<PartitionEvent> events_;  // answers to the current event's actions; handled first
-  size_t missing_ = 0;                 // elements for which the current action has no memory
-  bool relieved_ = false;              // streams were closed for that memory
-  // Of that action; InfinitePast: it has not waited yet.
-  absl::Time memory_deadline_ = absl::InfinitePast();
-  std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to BSP
   std::optional<Paused> paused_;
 
   uint64_t value_bytes_ = 0;    // of one version of all slices

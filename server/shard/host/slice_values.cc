@@ -1,0 +1,165 @@
+#include "server/shard/host/slice_values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/defences.h"
+
+namespace starling {
+namespace {
+
+absl::StatusOr<std::shared_ptr<float>> AllocateFrom(ShardMemory& memory, size_t elements) {
+  std::shared_ptr<float> floats = memory.Allocate(elements);
+  if (floats == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("no memory for ", elements, " elements"));
+  }
+  return floats;
+}
+
+}  // namespace
+
+SliceValues::~SliceValues() {
+  for (const auto& [id, store] : slices_) {
+    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
+      LetGo(store, *value);
+  }
+}
+
+absl::Status SliceValues::Make(const ShardJobPlan& plan, PartitionId partition) {
+  for (const SliceId id : plan.layout.partitions[partition.value]) {
+    Store& store = slices_[id];
+    store.slice = &plan.layout.slices[id.value];
+    store.rule = &plan.rules[id.value];
+    const size_t elements = store.slice->elements;
+    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, AllocateFrom(*memory_, elements));
+    STARLING_RETURN_IF_ERROR(plan.first_values(*store.slice, store.versions[0].data.get()));
+    if (store.slice->kind == FROZEN) continue;
+    if (two_versions_) {
+      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, AllocateFrom(*memory_, elements));
+      std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
+    }
+    for (int slot = 0; slot < store.rule->slots(); ++slot) {
+      std::shared_ptr<float>& floats = slot == 0 ? store.slot0 : store.slot1;
+      STARLING_ASSIGN_OR_RETURN(floats, AllocateFrom(*memory_, elements));
+      std::fill_n(floats.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The slice's value is about to be replaced or dropped. If streams still have to send it, it
+// becomes an old value.
+void SliceValues::LetGo(const Store& store, const Value& value) {
+  if (value.data == nullptr) return;
+  int64_t ours = 0;
+  for (const Value* own : {&store.versions[0], &store.versions[1], &store.cut}) {
+    if (own->data == value.data) ++ours;
+  }
+  if (value.data.use_count() > ours) memory_->Retire(value.data);
+}
+
+std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemory& memory) const {
+  const Store& store = slices_.at(update.record.slice);
+  return memory.Allocate(store.slice->elements, &store.versions[IndexOf(update.version + 1)].data);
+}
+
+void SliceValues::Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result) {
+  Store& store = slices_.at(update.record.slice);
+  const size_t elements = store.slice->elements;
+  const size_t into = IndexOf(update.version + 1);
+  const Value& from = store.versions[IndexOf(update.version)];
+  if (update.record.skipped) {
+    if (result != from.data) std::memcpy(result.get(), from.data.get(), elements * sizeof(float));
+  } else {
+    ApplyUpdate(*store.rule, update.record.scalars, gradient,
+                {from.data.get(), result.get(), store.slot0.get(), store.slot1.get(), elements});
+  }
+  if (result != store.versions[into].data) LetGo(store, store.versions[into]);
+  store.versions[into] = Value{std::move(result), 0};
+  store.current = into;
+}
+
+bool SliceValues::Switch(const SwitchPolicy& action, ActionMemory& memory) {
+  if (two_versions_ == action.two_versions) return true;  // the values are already there
+  // Everything is allocated before anything is moved. Memory that was allocated is kept for the
+  // next attempt.
+  for (const auto& [id, store] : slices_) {
+    if (!action.two_versions || store.slice->kind == FROZEN) continue;
+    std::shared_ptr<float>& second = second_versions_[id];
+    if (second == nullptr) second = memory.Allocate(store.slice->elements);
+    if (second == nullptr) return false;
+  }
+  two_versions_ = action.two_versions;
+  for (auto& [id, store] : slices_) {
+    if (store.slice->kind == FROZEN) continue;
+    LetGo(store, store.versions[1 - store.current]);
+    Value newest = std::move(store.versions[store.current]);
+    store.versions = {};
+    store.current = action.two_versions ? action.version % 2 : 0;
+    store.versions[store.current] = std::move(newest);
+    if (!action.two_versions) continue;
+    Value& other = store.versions[1 - store.current];
+    other.data = std::move(second_versions_.at(id));
+    std::memset(other.data.get(), 0, store.slice->elements * sizeof(float));
+  }
+  second_versions_.clear();
+  return true;
+}
+
+void SliceValues::CopyForCut() {
+  for (auto& [id, store] : slices_) {
+    store.cut = store.versions[store.current];
+    if (DefenceMasked(Defence::kSlotsByRecords) && store.slot0 != nullptr)
+      store.slot0.get()[0] += 1;
+  }
+}
+
+void SliceValues::DropCopy() {
+  for (auto& [id, store] : slices_) {
+    if (store.cut.data != store.versions[0].data && store.cut.data != store.versions[1].data) {
+      LetGo(store, store.cut);
+    }
+    store.cut = Value();
+  }
+}
+
+SliceValues::Value& SliceValues::ValueToSend(const SendValue& action) {
+  Store& store = slices_.at(action.header.key.slice);
+  if (action.source == ValueSource::kCutCopy) return store.cut;
+  return store.versions[store.slice->kind == FROZEN ? 0 : IndexOf(action.version)];
+}
+
+std::map<SliceId, EndedPartition::Slice> SliceValues::Take(std::optional<uint64_t> version) {
+  std::map<SliceId, EndedPartition::Slice> taken;
+  for (auto& [id, store] : slices_) {
+    const bool chosen =
+        version.has_value() && store.slice->kind != FROZEN && !DefenceMasked(Defence::kKeepVersion);
+    Value& value = store.versions[chosen ? *version % 2 : store.current];
+    if (store.cut.data == value.data) store.cut = {};  // so that it does not count as an old value
+    taken[id] = {std::move(value.data), static_cast<uint32_t>(store.slice->elements), value.digest};
+    value = {};
+  }
+  return taken;
+}
+
+HostedSlice SliceValues::Hosted(SliceId id, const Store& store) {
+  const auto floats = [&](const std::shared_ptr<float>& data) {
+    return absl::MakeConstSpan(data.get(), data == nullptr ? 0 : store.slice->elements);
+  };
+  return {id,
+          floats(store.versions[store.current].data),
+          floats(store.versions[1 - store.current].data),
+          {floats(store.slot0), floats(store.slot1)}};
+}
+
+std::vector<HostedSlice> SliceValues::Hosted() const {
+  std::vector<HostedSlice> slices;
+  for (const auto& [id, store] : slices_) slices.push_back(Hosted(id, store));
+  return slices;
+}
+
+}  // namespace starling

@@ -1,0 +1,91 @@
+// The values of a partition's slices, and the memory of their update rules.
+#ifndef STARLING_SERVER_SHARD_HOST_SLICE_VALUES_H_
+#define STARLING_SERVER_SHARD_HOST_SLICE_VALUES_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/shard/apply/update.h"
+#include "server/shard/core/events.h"
+#include "server/shard/host/action_memory.h"
+#include "server/shard/host/ended_partition.h"
+#include "server/shard/host/partition_observer.h"
+#include "server/shard/host/shard_job.h"
+#include "server/shard/host/shard_memory.h"
+
+namespace starling {
+
+// Used on the owner's thread only.
+class SliceValues {
+ public:
+  // A value. It is never written while others read it: streams and copies hold `data`, and an
+  // update then goes to new memory.
+  struct Value {
+    std::shared_ptr<float> data;
+    uint64_t digest = 0;  // of the bytes; 0: not known yet
+  };
+
+  // `two_versions`: as in BSP. `memory` outlives it.
+  SliceValues(ShardMemory* memory, bool two_versions)
+      : memory_(memory), two_versions_(two_versions) {}
+  ~SliceValues();
+  SliceValues(const SliceValues&) = delete;
+  SliceValues& operator=(const SliceValues&) = delete;
+
+  // Makes the initial values. `plan` outlives this. kResourceExhausted: there is no memory for them.
+  absl::Status Make(const ShardJobPlan& plan, PartitionId partition);
+
+  // Memory for the update's result: in place, or new memory while the old value is still read.
+  // Null: see ActionMemory.
+  std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory) const;
+  // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
+  void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
+
+  // Moves the newest value to where the next policy expects it. False: there is no memory yet, and
+  // nothing has changed.
+  bool Switch(const SwitchPolicy& action, ActionMemory& memory);
+
+  // The copy is a reference, so the slice's next update goes to new memory.
+  void CopyForCut();
+  void DropCopy();
+
+  Value& ValueToSend(const SendValue& action);
+  size_t elements(SliceId id) const { return slices_.at(id).slice->elements; }
+  bool two_versions() const { return two_versions_; }
+
+  // Hands the readable values over: those of `version`, if given, otherwise the newest.
+  std::map<SliceId, EndedPartition::Slice> Take(std::optional<uint64_t> version);
+
+  // For tests.
+  HostedSlice Hosted(SliceId id) const { return Hosted(id, slices_.at(id)); }
+  std::vector<HostedSlice> Hosted() const;
+
+ private:
+  struct Store {
+    const Slice* slice = nullptr;
+    const UpdateRule* rule = nullptr;
+    std::array<Value, 2> versions;  // at IndexOf; if frozen: at 0
+    uint32_t current = 0;           // index of the newest
+    std::shared_ptr<float> slot0, slot1;
+    Value cut;
+  };
+
+  size_t IndexOf(uint64_t version) const { return two_versions_ ? version % 2 : 0; }
+  static HostedSlice Hosted(SliceId id, const Store& store);
+  void LetGo(const Store& store, const Value& value);
+
+  ShardMemory* const memory_;
+  bool two_versions_;  // of slices that are not frozen
+  std::map<SliceId, Store> slices_;
+  std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to two versions
+};
+
+}  // namespace starling
+
+#endif  // STARLING_SERVER_SHARD_HOST_SLICE_VALUES_H_
