@@ -119,7 +119,7 @@ TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   EXPECT_THAT(refused([](FrameHeader& h) { h.elements = 11; }),
               HasSubstr("slice 0 has 10 elements; got 11"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.payload_bytes = 44; }),
-              HasSubstr("came 10 in 44 bytes"));
+              HasSubstr("got 10 in 44 bytes"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.codec = Codec::kInt8; }),
               HasSubstr("expected a dense fp32 payload"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.key.work.first = 2; }),

@@ -38,7 +38,7 @@ class SliceValues {
   SliceValues(const SliceValues&) = delete;
   SliceValues& operator=(const SliceValues&) = delete;
 
-  // Makes the initial values. `plan` outlives this. kResourceExhausted: there is no memory for them.
+  // Makes the initial values. `plan` outlives this. kResourceExhausted: they have no memory.
   absl::Status Make(const ShardJobPlan& plan, PartitionId partition);
 
   // Memory for the update's result: in place, or new memory while the old value is still read.
