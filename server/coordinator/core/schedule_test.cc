@@ -185,7 +185,7 @@ TEST_F(ScheduleTest, WhatFitsOnceOthersAreGoneWaits) {
   cluster.RunFor(absl::Seconds(1));
   EXPECT_THAT(cluster.Status("second").reason(),
               HasSubstr("but there is room for 0.0 MiB (ps-0) now: "
-                        "waits for jobs to end, or to be deleted"));
+                        "waits for jobs to end, or for ended jobs to be deleted"));
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("second", PENDING));
   cluster.memory_room = 100'000;

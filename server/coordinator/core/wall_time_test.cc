@@ -129,6 +129,8 @@ TEST_F(WallTimeTest, WithoutAWorkerItCountsWhatShardsHaveYetToReport) {
   cluster.RunFor(absl::Milliseconds(200));
   cluster.workers["worker-0"].draining = true;
   cluster.workers["worker-0"].drained = true;
+  cluster.Round();
+  cluster.workers["worker-0"].alive = false;
   cluster.RunFor(absl::Milliseconds(500));
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
   cluster.shards["ps-0"].alive = true;
