@@ -155,6 +155,12 @@ class Predict(unittest.TestCase):
         self.assertEqual(result.returncode, 5)
         result = self.predict(cluster, self.folder / "none.safetensors", raw)
         self.assertEqual(result.returncode, 5)
+        missing = str(self.folder / "none.npy")
+        result = cluster.cli(
+            "predict", str(export), "--input", missing, "-o", str(self.folder / "y.npy")
+        )
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(missing, result.stderr)
         result = cluster.cli("generate", str(export), "--tokens", "1,2")
         self.assertEqual(result.returncode, 2)
         self.assertIn("got one from numbers [64] to [10]", result.stderr)

@@ -132,7 +132,10 @@ npy::Array Classes(std::vector<int64_t> shape, const std::vector<float>& values,
 
 absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const CommandLine& line,
                                    Context& context) {
-  STARLING_ASSIGN_OR_RETURN(const npy::Array input, npy::ReadFile(options.input));
+  const absl::StatusOr<npy::Array> read = npy::ReadFile(options.input);
+  // A missing file is not a missing job.
+  if (!read.ok()) return absl::IsNotFound(read.status()) ? Local(read.status()) : read.status();
+  const npy::Array& input = *read;
   const std::vector<int64_t> sample(input.shape.begin() + (input.shape.empty() ? 0 : 1),
                                     input.shape.end());
   STARLING_ASSIGN_OR_RETURN(const SavedModel model,
