@@ -8,10 +8,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -19,14 +19,14 @@
 namespace starling {
 namespace {
 
-// Creates a file of what the umask leaves of `mode`. -1: errno says why.
-int CreateBeside(const std::string& path, mode_t mode, std::string* name) {
-  static std::atomic<uint64_t> next{0};
-  for (;;) {
-    *name = absl::StrCat(path, ".", getpid(), ".", next++);
-    const int fd = open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd >= 0 || errno != EEXIST) return fd;
-  }
+// Creates a file with `mode`, or with what the umask leaves of 0666. Not open: errno says why.
+OwnedFd CreateIn(const OwnedFd& folder, const std::string& name, std::optional<mode_t> mode) {
+  return OwnedFd(openat(folder.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                        mode.value_or(0666)));
+}
+
+std::optional<mode_t> ModeOf(const struct stat& info, bool there) {
+  return there ? std::optional<mode_t>(info.st_mode & 0777) : std::nullopt;
 }
 
 }  // namespace
@@ -104,32 +104,93 @@ uint64_t CountEntries(const char* folder) {
   return entries - 2;
 }
 
-bool IsSpecialFile(const std::string& path) {
-  struct stat info = {};
-  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+FileReplacement::FileReplacement(OwnedFd folder, std::string shown, std::string name,
+                                 std::string temporary, std::optional<mode_t> mode, OwnedFd file)
+    : folder_(std::move(folder)),
+      shown_(std::move(shown)),
+      name_(std::move(name)),
+      temporary_(std::move(temporary)),
+      mode_(mode),
+      file_(std::move(file)) {}
+
+FileReplacement::~FileReplacement() {
+  if (file_.open() && folder_.open()) unlinkat(folder_.get(), temporary_.c_str(), 0);
 }
 
-absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts) {
+absl::StatusOr<FileReplacement> FileReplacement::Begin(const std::string& path) {
+  static std::atomic<uint64_t> next{0};
   std::error_code missing;
   const std::string resolved = std::filesystem::canonical(path, missing).string();
   const std::string target = missing ? path : resolved;
-  const bool in_place = IsSpecialFile(target);
   struct stat old = {};
-  const bool replaces = stat(target.c_str(), &old) == 0;
-  const mode_t mode = replaces ? old.st_mode & 07777 : 0666;
-  std::string temporary;
-  const OwnedFd file(in_place ? open(target.c_str(), O_WRONLY | O_CLOEXEC)
-                              : CreateBeside(target, mode, &temporary));
-  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", path);
-  absl::Status status;
-  for (const absl::string_view part : parts) status.Update(WriteAll(file.get(), part, path));
-  if (in_place) return status;
-  if (status.ok() && ((replaces && fchmod(file.get(), mode) != 0) || fsync(file.get()) != 0 ||
-                      rename(temporary.c_str(), target.c_str()) != 0)) {
-    status = SystemError("write", path);
+  const bool there = stat(target.c_str(), &old) == 0;
+  if (target.empty()) {
+    return absl::InvalidArgumentError("expected the name of a file to write, got an empty one");
   }
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
+  if (target.ends_with('/') || (there && S_ISDIR(old.st_mode))) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected the name of a file to write, got the folder ", path, ": name a file in it"));
+  }
+  if (there && !S_ISREG(old.st_mode)) {
+    OwnedFd file(open(target.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!file.open()) return SystemError("open", path);
+    return FileReplacement(OwnedFd(), path, "", "", std::nullopt, std::move(file));
+  }
+  const size_t name_begin = target.rfind('/') + 1;  // npos + 1 is 0
+  const std::string name = target.substr(name_begin);
+  const std::string folder_path = name_begin == 0 ? "." : target.substr(0, name_begin);
+  OwnedFd folder(open(folder_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.open()) return SystemError("create a file beside", path);
+  const std::optional<mode_t> mode = ModeOf(old, there);
+  for (;;) {
+    std::string temporary = absl::StrCat(name, ".", getpid(), ".", next++);
+    OwnedFd file = CreateIn(folder, temporary, mode);
+    if (file.open()) {
+      return FileReplacement(std::move(folder), path, name, std::move(temporary), mode,
+                             std::move(file));
+    }
+    if (errno != EEXIST) return SystemError("create a file beside", path);
+  }
+}
+
+absl::StatusOr<FileReplacement> FileReplacement::BeginIn(OwnedFd folder, const std::string& name,
+                                                         const std::string& shown) {
+  struct stat old = {};
+  const bool there = fstatat(folder.get(), name.c_str(), &old, AT_SYMLINK_NOFOLLOW) == 0;
+  if (there && !S_ISREG(old.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(shown, " is there, and is no regular file: it is not replaced"));
+  }
+  std::string temporary = absl::StrCat(name, ".partial");
+  unlinkat(folder.get(), temporary.c_str(), 0);
+  const std::optional<mode_t> mode = ModeOf(old, there);
+  OwnedFd file = CreateIn(folder, temporary, mode);
+  if (!file.open()) return SystemError("create a file beside", shown);
+  return FileReplacement(std::move(folder), shown, name, std::move(temporary), mode,
+                         std::move(file));
+}
+
+absl::Status FileReplacement::Write(absl::string_view bytes) {
+  return WriteAll(file_.get(), bytes, shown_);
+}
+
+absl::Status FileReplacement::Commit() {
+  if (!folder_.open()) {
+    file_.Reset();
+    return absl::OkStatus();
+  }
+  if ((mode_.has_value() && fchmod(file_.get(), *mode_) != 0) || fsync(file_.get()) != 0 ||
+      renameat(folder_.get(), temporary_.c_str(), folder_.get(), name_.c_str()) != 0) {
+    return SystemError("write", shown_);
+  }
+  file_.Reset();
+  return fsync(folder_.get()) == 0 ? absl::OkStatus() : SystemError("sync the folder of", shown_);
+}
+
+absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts) {
+  STARLING_ASSIGN_OR_RETURN(FileReplacement file, FileReplacement::Begin(path));
+  for (const absl::string_view part : parts) STARLING_RETURN_IF_ERROR(file.Write(part));
+  return file.Commit();
 }
 
 }  // namespace starling

@@ -3,8 +3,11 @@
 #ifndef STARLING_COMMON_BASE_FILES_H_
 #define STARLING_COMMON_BASE_FILES_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -42,15 +45,43 @@ absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path);
 // How many entries a folder has, without "." and ".."; 0 if it cannot be read.
 uint64_t CountEntries(const char* folder);
 
-// Whether `path` is a device, a pipe or a socket, which must be written in place: renaming a
-// temporary file over it would replace it. ReplaceFile does so.
-bool IsSpecialFile(const std::string& path);
+// A file whose content is replaced at once or not at all: it is written to a temporary file beside
+// it, which Commit syncs and renames. If destroyed before, nothing remains. A file that was there
+// keeps its permissions but not its owner; a new one gets what the umask leaves of 0666. Not
+// thread-safe.
+class FileReplacement {
+ public:
+  // Follows links: what they lead to is replaced; one that leads nowhere is replaced itself. A
+  // device, a pipe or a socket is written in place, and after an error has a part of the content.
+  // kInvalidArgument: `path` is empty or a folder. SystemError.
+  static absl::StatusOr<FileReplacement> Begin(const std::string& path);
 
-// The file's content becomes `parts`, one behind the other, at once or not at all: they are synced
-// to a temporary file beside it, which is renamed. Links are followed: what they lead to is
-// replaced; one that leads nowhere is replaced itself. A file that was there keeps its mode but not
-// its owner; a new one gets what the umask leaves of 0666. A special file is written in place, and
-// after an error has a part of the content. SystemError.
+  // The file `name` in `folder`, which is open for reading. Follows no link, neither for it nor for
+  // the temporary file, which is called NAME.partial; removes one that an earlier process left.
+  // kFailedPrecondition: something else than a file has that name. `shown`: the path, for errors.
+  static absl::StatusOr<FileReplacement> BeginIn(OwnedFd folder, const std::string& name,
+                                                 const std::string& shown);
+
+  FileReplacement(FileReplacement&&) = default;
+  FileReplacement& operator=(FileReplacement&&) = delete;
+  ~FileReplacement();
+
+  absl::Status Write(absl::string_view bytes);  // appends
+  absl::Status Commit();                        // syncs the file, renames it, syncs the folder
+
+ private:
+  FileReplacement(OwnedFd folder, std::string shown, std::string name, std::string temporary,
+                  std::optional<mode_t> mode, OwnedFd file);
+
+  OwnedFd folder_;     // contains `name_` and `temporary_`; none: the file is written in place
+  std::string shown_;  // for errors
+  std::string name_;
+  std::string temporary_;
+  std::optional<mode_t> mode_;  // of the file that was there
+  OwnedFd file_;
+};
+
+// The file's content becomes `parts`, one behind the other. FileReplacement::Begin's errors.
 absl::Status ReplaceFile(const std::string& path, std::initializer_list<absl::string_view> parts);
 
 }  // namespace starling

@@ -52,12 +52,6 @@ TEST(Files, ErrorsNameThePathAndTheCause) {
   EXPECT_TRUE(absl::IsResourceExhausted(WriteAll(full.get(), "0", "/dev/full")));
 }
 
-TEST(Files, DevicesAndPipesAreSpecial) {
-  EXPECT_TRUE(IsSpecialFile("/dev/null"));
-  EXPECT_FALSE(IsSpecialFile(testing::TempDir()));
-  EXPECT_FALSE(IsSpecialFile("/no/such/file"));
-}
-
 TEST(Files, AReadErrorIsReported) {
   const absl::Status folder = ReadText(testing::TempDir()).status();
   EXPECT_EQ(folder.message(), absl::StrCat("cannot read ", testing::TempDir(), ": Is a directory"));
@@ -106,6 +100,56 @@ TEST(Files, ALinkStaysOne) {
   ASSERT_TRUE(ReplaceFile(link, {"two"}).ok());
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(ReadText(path).value(), "two");
+}
+
+TEST(Files, WhatIsNotCommittedLeavesNothing) {
+  const std::string folder = PathOf("uncommitted");
+  std::filesystem::create_directory(folder);
+  {
+    auto file = FileReplacement::Begin(folder + "/a");
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_TRUE(file->Write("one").ok());
+    EXPECT_FALSE(std::filesystem::is_empty(folder));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST(Files, AFolderOrNoNameIsNoFileToWrite) {
+  const auto error = [](const std::string& path) {
+    const absl::Status status = ReplaceFile(path, {"x"});
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << path;
+    return std::string(status.message());
+  };
+  const std::string folder = PathOf("a_folder");
+  std::filesystem::create_directory(folder);
+  EXPECT_EQ(error(""), "expected the name of a file to write, got an empty one");
+  for (const std::string& path : {folder, folder + "/", folder + "/none/"}) {
+    EXPECT_EQ(error(path), absl::StrCat("expected the name of a file to write, got the folder ",
+                                        path, ": name a file in it"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+}
+
+TEST(Files, WithinAFolderNoLinkIsFollowed) {
+  const std::string folder = PathOf("within");
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const auto begin = [&](const std::string& name) {
+    return FileReplacement::BeginIn(OwnedFd(open(folder.c_str(), O_RDONLY | O_DIRECTORY)), name,
+                                    folder + "/" + name);
+  };
+  ASSERT_TRUE(ReplaceFile(folder + "/a", {"one"}).ok());
+  ASSERT_EQ(chmod((folder + "/a").c_str(), 0604), 0);
+  std::filesystem::create_symlink("a", folder + "/link");
+  EXPECT_THAT(std::string(begin("link").status().message()), HasSubstr("is no regular file"));
+  std::filesystem::create_symlink("other", folder + "/a.partial");
+  auto file = begin("a");
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(file->Write("two").ok());
+  ASSERT_TRUE(file->Commit().ok());
+  EXPECT_EQ(ReadText(folder + "/a").value(), "two");
+  EXPECT_EQ(ModeOf(folder + "/a"), 0604u);
+  EXPECT_FALSE(std::filesystem::exists(folder + "/other"));
 }
 
 TEST(Files, AnErrorSaysThatItIsTheTemporaryFilesFolder) {

@@ -1,7 +1,3 @@
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,14 +7,6 @@
 
 namespace starling::safetensors {
 namespace {
-
-absl::Status SyncFolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const OwnedFd fd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.open()) return SystemError("open", folder);
-  return fsync(fd.get()) == 0 ? absl::OkStatus() : SystemError("sync", folder);
-}
 
 absl::StatusOr<Header> ReadHeader(int fd, uint64_t file_bytes, const std::string& path) {
   if (file_bytes < 8) return absl::InvalidArgumentError("expected at least 8 bytes: truncated");
@@ -89,60 +77,28 @@ absl::StatusOr<std::vector<float>> Reader::ReadFloats(absl::string_view name) co
   return values;
 }
 
-Writer::Writer(OwnedFd folder, std::string path, std::string name, std::string temporary,
-               OwnedFd file)
-    : folder_(std::move(folder)),
-      path_(std::move(path)),
-      name_(std::move(name)),
-      temporary_(std::move(temporary)),
-      file_(std::move(file)) {}
-
-Writer::Writer(Writer&& other) noexcept = default;
-
-Writer::~Writer() {
-  if (file_.open() && !in_place()) unlinkat(folder(), temporary_.c_str(), 0);
-}
-
-int Writer::folder() const { return folder_.open() ? folder_.get() : AT_FDCWD; }
-
 absl::StatusOr<Writer> Writer::Create(const std::string& path, std::vector<TensorInfo> tensors,
                                       std::map<std::string, std::string> metadata) {
-  const bool in_place = IsSpecialFile(path);
-  std::string temporary = in_place ? path : absl::StrCat(path, ".XXXXXX");
-  OwnedFd file(in_place ? open(path.c_str(), O_WRONLY | O_CLOEXEC)
-                        : mkostemp(temporary.data(), O_CLOEXEC));
-  if (!file.open()) return SystemError(in_place ? "open" : "create a file beside", path);
-  Writer writer(OwnedFd(), path, path, std::move(temporary), std::move(file));
-  STARLING_RETURN_IF_ERROR(writer.Begin(std::move(tensors), std::move(metadata)));
-  return writer;
+  return Begin(path, FileReplacement::Begin(path), std::move(tensors), std::move(metadata));
 }
 
 absl::StatusOr<Writer> Writer::CreateIn(OwnedFd folder, const std::string& name,
                                         const std::string& shown, std::vector<TensorInfo> tensors,
                                         std::map<std::string, std::string> metadata) {
-  struct stat there;
-  if (fstatat(folder.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-      !S_ISREG(there.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(shown, " is there, and is no regular file: it is not replaced"));
-  }
-  std::string temporary = absl::StrCat(name, ".partial");
-  unlinkat(folder.get(), temporary.c_str(), 0);
-  OwnedFd file(openat(folder.get(), temporary.c_str(),
-                      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (!file.open()) return SystemError("create a file beside", shown);
-  Writer writer(std::move(folder), shown, name, std::move(temporary), std::move(file));
-  STARLING_RETURN_IF_ERROR(writer.Begin(std::move(tensors), std::move(metadata)));
-  return writer;
+  return Begin(shown, FileReplacement::BeginIn(std::move(folder), name, shown), std::move(tensors),
+               std::move(metadata));
 }
 
-absl::Status Writer::Begin(std::vector<TensorInfo> tensors,
-                           std::map<std::string, std::string> metadata) {
+absl::StatusOr<Writer> Writer::Begin(const std::string& path, absl::StatusOr<FileReplacement> file,
+                                     std::vector<TensorInfo> tensors,
+                                     std::map<std::string, std::string> metadata) {
+  STARLING_RETURN_IF_ERROR(file.status());
+  Writer writer(path, *std::move(file));
   STARLING_ASSIGN_OR_RETURN(const std::string header, EncodeHeader(&tensors, std::move(metadata)));
-  header_bytes_ = header.size();
-  data_bytes_ = tensors.empty() ? 0 : tensors.back().end;
-  if (!in_place() && fchmod(file_.get(), 0644) != 0) return SystemError("chmod", path_);
-  return WriteAll(file_.get(), header, path_);
+  writer.header_bytes_ = header.size();
+  writer.data_bytes_ = tensors.empty() ? 0 : tensors.back().end;
+  STARLING_RETURN_IF_ERROR(writer.file_.Write(header));
+  return writer;
 }
 
 absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
@@ -152,7 +108,7 @@ absl::Status Writer::Append(absl::Span<const uint8_t> bytes) {
                                               bytes.size() - (data_bytes_ - written_), " more"));
   }
   STARLING_RETURN_IF_ERROR(
-      WriteAll(file_.get(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path_));
+      file_.Write({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
   written_ += bytes.size();
   return absl::OkStatus();
 }
@@ -167,17 +123,7 @@ absl::Status Writer::Finish() {
     return absl::FailedPreconditionError(
         absl::StrCat(path_, ": the tensors have ", data_bytes_, " bytes, got ", written_));
   }
-  if (in_place()) {
-    file_.Reset();
-    return absl::OkStatus();
-  }
-  if (fsync(file_.get()) != 0) return SystemError("sync", path_);
-  if (renameat(folder(), temporary_.c_str(), folder(), name_.c_str()) != 0) {
-    return SystemError("rename to", path_);
-  }
-  file_.Reset();
-  if (!folder_.open()) return SyncFolderOf(path_);
-  return fsync(folder_.get()) == 0 ? absl::OkStatus() : SystemError("sync the folder of", path_);
+  return file_.Commit();
 }
 
 }  // namespace starling::safetensors

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/base/files.h"
 #include "common/base/owned_fd.h"
 
 namespace starling::safetensors {
@@ -91,9 +93,8 @@ class Reader {
 };
 
 // Writes a file of any size with little memory: the header first, then the tensors' bytes in the
-// given order. The bytes go to a temporary file beside `path`, which Finish syncs and renames, so
-// that a reader sees the old file or the whole new one. If destroyed before Finish, nothing
-// remains. A device or a pipe is written in place. Not thread-safe.
+// given order. A reader sees the old file or, after Finish, the whole new one (FileReplacement,
+// common/base/files.h). Not thread-safe.
 class Writer {
  public:
   // `tensors`: begin and end are ignored and computed. "format": "pt" is added to the metadata
@@ -101,37 +102,28 @@ class Writer {
   static absl::StatusOr<Writer> Create(const std::string& path, std::vector<TensorInfo> tensors,
                                        std::map<std::string, std::string> metadata);
 
-  // Writes the file `name` in `folder`. Does not follow links, neither for it nor for the temporary
-  // file, whose name is predictable. Removes a temporary file left by an earlier writer. `shown`:
-  // the path, for errors.
+  // Writes the file `name` in `folder`, as FileReplacement::BeginIn does.
   static absl::StatusOr<Writer> CreateIn(OwnedFd folder, const std::string& name,
                                          const std::string& shown, std::vector<TensorInfo> tensors,
                                          std::map<std::string, std::string> metadata);
-
-  Writer(Writer&& other) noexcept;
-  Writer& operator=(Writer&&) = delete;
-  ~Writer();
 
   // Appends bytes of the data: any number of calls per tensor. kOutOfRange beyond the last tensor.
   absl::Status Append(absl::Span<const uint8_t> bytes);
   absl::Status AppendFloats(absl::Span<const float> values);
 
-  // kFailedPrecondition: bytes are missing. Otherwise syncs the file, renames it, syncs the folder.
+  // kFailedPrecondition: bytes are missing. Otherwise FileReplacement::Commit.
   absl::Status Finish();
 
   uint64_t file_bytes() const { return header_bytes_ + data_bytes_; }
 
  private:
-  Writer(OwnedFd folder, std::string path, std::string name, std::string temporary, OwnedFd file);
-  absl::Status Begin(std::vector<TensorInfo> tensors, std::map<std::string, std::string> metadata);
-  int folder() const;
-  bool in_place() const { return temporary_ == name_; }
+  Writer(std::string path, FileReplacement file) : path_(std::move(path)), file_(std::move(file)) {}
+  static absl::StatusOr<Writer> Begin(const std::string& path, absl::StatusOr<FileReplacement> file,
+                                      std::vector<TensorInfo> tensors,
+                                      std::map<std::string, std::string> metadata);
 
-  OwnedFd folder_;    // contains `name_` and `temporary_`; none: those are paths
   std::string path_;  // for errors
-  std::string name_;
-  std::string temporary_;
-  OwnedFd file_;
+  FileReplacement file_;
   uint64_t header_bytes_ = 0;
   uint64_t data_bytes_ = 0;
   uint64_t written_ = 0;

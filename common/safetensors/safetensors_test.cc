@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -262,6 +263,21 @@ TEST(SafetensorsWriter, LeavesNothingUnlessFinished) {
   EXPECT_EQ(FilesThatBeginWith("old.safetensors"), 1);
   EXPECT_EQ(Writer::Create(Path("no/such/folder"), {}, {}).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(SafetensorsWriter, ALinkStaysOneAndItsTargetKeepsItsMode) {
+  const std::string target = Path("target.safetensors"), link = Path("link.safetensors");
+  WriteAll(target, "the old file");
+  std::filesystem::permissions(target, std::filesystem::perms(0604));
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink("target.safetensors", link);
+  auto writer = Writer::Create(link, {{.name = "a", .shape = {1}}}, {});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  EXPECT_TRUE(writer->AppendFloats({1}).ok());
+  ASSERT_TRUE(writer->Finish().ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_TRUE(Reader::Open(target).ok());
+  EXPECT_EQ(std::filesystem::status(target).permissions(), std::filesystem::perms(0604));
 }
 
 TEST(SafetensorsWriter, ADeviceIsWrittenInPlace) {

@@ -41,7 +41,7 @@ class TraceTest(unittest.TestCase):
         result = cluster.cli("trace", "traced", "--steps", str(STEPS), "-o", str(file), timeout=300)
         print(result.stderr)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertFalse(file.with_suffix(".json.part").exists())
+        self.assertEqual(list(Path(folder).glob("trace.json*")), [file])
         return json.loads(file.read_text())
 
     def test_one_clock(self):

@@ -13,7 +13,8 @@ int ExitCodeFor(const absl::Status& status) {
 }
 
 absl::Status Local(const absl::Status& status) {
-  return status.ok() ? status : absl::InternalError(status.message());
+  if (status.ok() || absl::IsInvalidArgument(status)) return status;
+  return absl::InternalError(status.message());
 }
 
 int ExitCodeFor(JobState end) {

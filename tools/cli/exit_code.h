@@ -22,7 +22,8 @@ enum ExitCode : int {
 // kExitError.
 int ExitCodeFor(const absl::Status& status);
 
-// The error as one of this machine, not of a job or the coordinator that is not found: kExitError.
+// The error as one of this machine, not of a job or the coordinator that is not found: kExitError,
+// or kExitUsage for kInvalidArgument.
 absl::Status Local(const absl::Status& status);
 
 // For a job that has ended; kExitError for a state that is not an end.

@@ -144,6 +144,15 @@ TEST_F(ExportTest, AMissingFolderIsNotAMissingJob) {
   EXPECT_THAT(err_.str(), HasSubstr("No such file or directory"));
 }
 
+TEST_F(ExportTest, AFolderOrNoNameIsRefusedBeforeAnythingIsRead) {
+  for (const char* file : {"", "/tmp/"}) {
+    EXPECT_EQ(Run({"export", "digits", "--format", "safetensors", "-o", file}), kExitUsage);
+    EXPECT_THAT(err_.str(), HasSubstr("expected the name of a file to write, got "));
+  }
+  EXPECT_THAT(err_.str(), HasSubstr("got the folder /tmp/: name a file in it"));
+  EXPECT_TRUE(points_.empty());
+}
+
 TEST_F(ExportTest, ACopyThatIsReplacedIsReadAnew) {
   refusals_ = {absl::AbortedError("that copy is gone")};
   EXPECT_EQ(Export(), 0);

@@ -1,9 +1,5 @@
 // starling trace: what a job's daemons do during some steps, on one clock, for ui.perfetto.dev.
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <set>
@@ -65,32 +61,17 @@ class Tracer {
   absl::StatusOr<int> Run() {
     STARLING_ASSIGN_OR_RETURN(const JobReply job, client_.GetJob(options_.name));
     STARLING_RETURN_IF_ERROR(CheckRuns(job.status()));
-    const bool in_place = IsSpecialFile(options_.file);
-    const std::string part = in_place ? options_.file : options_.file + ".part";
-    std::ofstream out(part, std::ios::binary | std::ios::trunc);
-    if (!out) return CannotWrite(part);
-    absl::Status status = Record(job);
-    if (status.ok()) {
-      out << trace::PerfettoJson(options_.name, processes(), window_,
-                                 trace::Merge(processes(), window_));
-      out.close();
-      if (!out || (!in_place && std::rename(part.c_str(), options_.file.c_str()) != 0))
-        status = CannotWrite(options_.file);
-    }
-    if (!status.ok()) {
-      if (!in_place) std::remove(part.c_str());
-      return status;
-    }
+    absl::StatusOr<FileReplacement> file = FileReplacement::Begin(options_.file);
+    if (!file.ok()) return Local(file.status());
+    STARLING_RETURN_IF_ERROR(Record(job));
+    STARLING_RETURN_IF_ERROR(Local(file->Write(trace::PerfettoJson(
+        options_.name, processes(), window_, trace::Merge(processes(), window_)))));
+    STARLING_RETURN_IF_ERROR(Local(file->Commit()));
     Summarize();
     return kExitOk;
   }
 
  private:
-  static absl::Status CannotWrite(const std::string& path) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
-  }
-
   static absl::Status CheckRuns(const JobStatus& status) {
     if (status.state() == RUNNING) return absl::OkStatus();
     if (IsEnd(status.state())) {

@@ -11,6 +11,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr int64_t kTripMicros = 80;  // a round trip
 
@@ -167,8 +169,9 @@ TEST_F(TraceTest, AJobThatHasEndedOrDoesNotRunYetIsRefusedAndNothingIsWritten) {
   EXPECT_THAT(err_.str(), HasSubstr("does not run yet"));
   cluster_.jobs.clear();
   EXPECT_EQ(Run({"trace", "digits", "-o", File()}), kExitNotFound);
-  EXPECT_FALSE(std::filesystem::exists(File()));
-  EXPECT_FALSE(std::filesystem::exists(File() + ".part"));
+  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("TEST_TMPDIR"))) {
+    EXPECT_THAT(entry.path().filename().string(), Not(StartsWith("trace.json")));
+  }
 }
 
 TEST_F(TraceTest, AJobThatEndsMeanwhileIsWrittenToItsEnd) {
@@ -214,7 +217,7 @@ TEST_F(TraceTest, ADaemonThatIsNotReachedIsNamedAndTheOthersAreTraced) {
 
 TEST_F(TraceTest, AFileThatCannotBeWrittenIsSaidBeforeAnythingIsAsked) {
   EXPECT_EQ(Run({"trace", "digits", "-o", "/proc/nothing/t.json"}), kExitError);
-  EXPECT_THAT(err_.str(), HasSubstr("cannot write /proc/nothing/t.json"));
+  EXPECT_THAT(err_.str(), HasSubstr("cannot create a file beside /proc/nothing/t.json"));
 }
 
 }  // namespace
