@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/fields.h"
+#include "common/config/numbers.h"
 #include "common/protocol/limits.h"
 
 namespace starling::config {
@@ -166,8 +167,7 @@ void ReadData(const Section& data, JobSpec* out) {
   if (out->has_normalize()) CheckNormalize(data.Child("normalize"), out->normalize());
   if (!data.Has("loading")) return;
   const Section loading = data.Child("loading");
-  const int64_t mib =
-      loading.Has("readAheadMiB") ? loading.node()["readAheadMiB"].as<int64_t>() : 64;
+  const int64_t mib = loading.Has("readAheadMiB") ? *AsInteger(loading.node()["readAheadMiB"]) : 64;
   out->mutable_loading()->set_read_ahead_bytes(static_cast<uint64_t>(mib) << 20);
 }
 

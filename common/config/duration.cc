@@ -18,7 +18,9 @@ absl::StatusOr<double> ParseDuration(const std::string& text) {
     }
   }
   double value = 0;
-  if (!absl::SimpleAtod(number, &value) || !std::isfinite(value) || value <= 0) {
+  // SimpleAtod also takes 0x5 and 1e300, which nobody means as a duration.
+  const bool plain = number.find_first_not_of("0123456789.") == std::string::npos;
+  if (!plain || !absl::SimpleAtod(number, &value) || !std::isfinite(value * unit) || value <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected a duration above 0 like 90s, 30m or 2h, got \"", text, "\""));
   }

@@ -8,8 +8,8 @@
 
 namespace starling::config {
 
-// "90" and "90s" are seconds, "30m" minutes, "2h" hours. The result is in seconds, finite and > 0.
-// kInvalidArgument quotes the text.
+// "90" and "90s" are seconds, "30m" minutes, "1.5h" hours; the number is written with digits and a
+// point alone. The result is in seconds, finite and > 0. kInvalidArgument quotes the text.
 absl::StatusOr<double> ParseDuration(const std::string& text);
 
 }  // namespace starling::config

@@ -13,6 +13,7 @@
 #include "common/base/check.h"
 #include "common/base/status_macros.h"
 #include "common/config/duration.h"
+#include "common/config/numbers.h"
 #include "common/config/paths.h"
 #include "google/protobuf/text_format.h"
 
@@ -127,11 +128,8 @@ class Reader {
         !key.default_text.empty() && !set && (key.by_hand || !place.field->has_presence());
     if (!given && !by_default) return;
     const YAML::Node node = given ? section.node()[name] : YAML::Load(key.default_text);
-    const bool integer = key.type == FieldType::kInteger;
-    const bool number = integer || key.type == FieldType::kNumber;
-    // An integer may be hexadecimal or octal, which as<double> does not know.
-    if (number &&
-        !InRange(key, integer ? static_cast<double>(node.as<int64_t>()) : node.as<double>())) {
+    const bool number = key.type == FieldType::kInteger || key.type == FieldType::kNumber;
+    if (number && !InRange(key, *AsNumber(node))) {
       section.Fail(name, OutOfRange(key, node.Scalar()));
     } else if (!key.words.empty() && !absl::c_linear_search(key.words, node.Scalar())) {
       section.Fail(name, NotAWord(key, absl::StrCat("\"", node.Scalar(), "\"")));
@@ -149,8 +147,8 @@ class Reader {
                                  const YAML::Node& node, const FieldDescriptor& field) const {
     std::vector<std::string> texts;
     switch (key.type) {
-      case FieldType::kInteger: return {absl::StrCat(node.as<int64_t>())};
-      case FieldType::kNumber: return {RealText(node.as<double>())};
+      case FieldType::kInteger: return {absl::StrCat(*AsInteger(node))};
+      case FieldType::kNumber: return {RealText(*AsNumber(node))};
       case FieldType::kBoolean: return {node.as<bool>() ? "true" : "false"};
       case FieldType::kDuration: return {RealText(*ParseDuration(node.Scalar()))};
       case FieldType::kPath: return {Quoted(ExpandPath(section, name, options_))};

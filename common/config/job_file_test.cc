@@ -326,12 +326,25 @@ TEST(JobFile, OverridesReplaceAndSwitchAlternatives) {
   EXPECT_EQ(spec->stop().steps(), 12u);
 }
 
-TEST(JobFile, IntegersMayBeHexadecimalOrOctal) {
-  const auto spec = Parse(Replaced("seed: 7", "seed: 0x2a"), {"batch.kernelThreads=0400"});
-  ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->seed(), 42u);
-  EXPECT_EQ(spec->batch().kernel_threads(), 256u);
-  EXPECT_EQ(Parse(kGood, {"seed=0x10"})->seed(), 16u);
+TEST(JobFile, IntegersAreReadAlikeEverywhere) {
+  for (const auto& [text, value] :
+       {std::pair("010", 10u), std::pair("0o10", 8u), std::pair("0x10", 16u), std::pair("+10", 10u)}) {
+    const auto spec = Parse(
+        Replaced("builtin: mlp, hidden: [32, 16]", absl::StrCat("builtin: gpt2, depth: ", text)),
+        {absl::StrCat("batch.kernelThreads=", text), absl::StrCat("data.shape=[", text, "]"),
+         absl::StrCat("data.normalize.mean=[", text, "]"),
+         absl::StrCat("optimizer.sgd.learningRate=", text)});
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->model_source().arguments().at("depth").i(), value);
+    EXPECT_EQ(spec->batch().kernel_threads(), value);
+    EXPECT_THAT(spec->sample_shape(), ElementsAre(value));
+    EXPECT_THAT(spec->normalize().mean(), ElementsAre(value));
+    EXPECT_DOUBLE_EQ(spec->optimizer().learning_rate().constant(), value);
+  }
+  for (const char* text : {"0x", "0o8", "-0x5", "+-5", "0x-5", "5 5", "7.0", "9223372036854775808"})
+    EXPECT_THAT(std::string(Parse(kGood, {absl::StrCat("seed=", text)}).status().message()),
+                HasSubstr("expected integer, got"))
+        << text;
 }
 
 TEST(JobFile, OverridesAreAsStrictAsTheFile) {
@@ -626,8 +639,12 @@ TEST(Duration, Units) {
   EXPECT_DOUBLE_EQ(*ParseDuration("90"), 90);
   EXPECT_DOUBLE_EQ(*ParseDuration("1.5m"), 90);
   EXPECT_DOUBLE_EQ(*ParseDuration("2h"), 7200);
-  for (const char* bad : {"", "s", "-1s", "nan", "1d", "1 m x"})
-    EXPECT_FALSE(ParseDuration(bad).ok()) << bad;
+  for (const char* bad : {"", "s", "-1s", "0s", "nan", "1d", "1 m x", "0x5s", "1e300s", "1.2.3s"}) {
+    EXPECT_THAT(std::string(ParseDuration(bad).status().message()),
+                HasSubstr("expected a duration above 0 like 90s, 30m or 2h, got"))
+        << bad;
+  }
+  EXPECT_FALSE(ParseDuration(std::string(400, '9')).ok());
 }
 
 TEST(Bytes, Units) {

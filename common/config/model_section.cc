@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/nearest_name.h"
+#include "common/config/numbers.h"
 #include "common/config/paths.h"
 #include "common/config/schema.h"
 #include "common/graph/builders.h"
@@ -39,13 +39,11 @@ std::string GoesWith(const std::string& argument) {
 // Reads a scalar as the narrowest of integer, number, text.
 bool ReadAttribute(const YAML::Node& node, Attribute* out) {
   if (node.IsScalar()) {
-    int64_t integer = 0;
-    double number = 0;
     bool flag = false;
-    if (absl::SimpleAtoi(node.Scalar(), &integer))
-      out->set_i(integer);
-    else if (absl::SimpleAtod(node.Scalar(), &number))
-      out->set_f(number);
+    if (const auto integer = AsInteger(node))
+      out->set_i(*integer);
+    else if (const auto number = AsNumber(node))
+      out->set_f(*number);
     else if (YAML::convert<bool>::decode(node, flag))
       out->set_i(flag ? 1 : 0);
     else
@@ -55,9 +53,9 @@ bool ReadAttribute(const YAML::Node& node, Attribute* out) {
   if (!node.IsSequence()) return false;
   auto* ints = out->mutable_ints();
   for (const auto& item : node) {
-    int64_t integer = 0;
-    if (!item.IsScalar() || !absl::SimpleAtoi(item.Scalar(), &integer)) return false;
-    ints->add_values(integer);
+    const auto integer = AsInteger(item);
+    if (!integer) return false;
+    ints->add_values(*integer);
   }
   return true;
 }

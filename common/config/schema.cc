@@ -10,6 +10,7 @@
 #include "common/base/nearest_name.h"
 #include "common/base/status_macros.h"
 #include "common/config/duration.h"
+#include "common/config/numbers.h"
 
 namespace starling::config {
 namespace {
@@ -60,10 +61,11 @@ absl::Status TypeError(const YAML::Node& node, const std::string& path,
                : ""));
 }
 
-template <typename T>
-bool Converts(const YAML::Node& node) {
-  T value;
-  return node.IsScalar() && YAML::convert<T>::decode(node, value);
+bool IsNumber(const YAML::Node& node) { return AsNumber(node).has_value(); }
+
+bool IsBoolean(const YAML::Node& node) {
+  bool value = false;
+  return YAML::convert<bool>::decode(node, value);
 }
 
 std::vector<std::string> Keys(const Field& field) {
@@ -122,7 +124,7 @@ absl::Status CheckNothing(const YAML::Node& key, const Field& field, const std::
 }
 
 absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
-  if (field.number_allowed && Converts<double>(node)) return absl::OkStatus();
+  if (field.number_allowed && IsNumber(node)) return absl::OkStatus();
   if (!node.IsMap()) return TypeError(node, path, Expected(field));
   std::set<std::string> seen;
   for (const auto& entry : node) {
@@ -166,12 +168,12 @@ absl::Status CheckField(const YAML::Node& node, const Field& field, const std::s
     case FieldType::kMapList: return CheckMapList(node, field, path);
     case FieldType::kString:
     case FieldType::kPath: good = node.IsScalar(); break;
-    case FieldType::kInteger: good = Converts<int64_t>(node); break;
-    case FieldType::kNumber: good = Converts<double>(node); break;
-    case FieldType::kBoolean: good = Converts<bool>(node); break;
+    case FieldType::kInteger: good = AsInteger(node).has_value(); break;
+    case FieldType::kNumber: good = IsNumber(node); break;
+    case FieldType::kBoolean: good = IsBoolean(node); break;
     case FieldType::kDuration: good = node.IsScalar() && ParseDuration(node.Scalar()).ok(); break;
     case FieldType::kNumberList:
-      good = node.IsSequence() && std::all_of(node.begin(), node.end(), Converts<double>);
+      good = node.IsSequence() && std::all_of(node.begin(), node.end(), IsNumber);
       break;
     case FieldType::kStringList:
     case FieldType::kPathList:

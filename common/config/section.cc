@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/numbers.h"
 
 namespace starling::config {
 
@@ -38,7 +39,7 @@ std::vector<double> Section::Numbers(const std::string& key) const {
   std::vector<double> values;
   if (!Has(key)) return values;
   for (const auto& item : node_[key]) {
-    values.push_back(item.as<double>(0));
+    values.push_back(AsNumber(item).value_or(0));
     if (!std::isfinite(values.back()))
       Fail(key, absl::StrCat("expected finite numbers, got ", item.Scalar()));
   }
@@ -47,16 +48,16 @@ std::vector<double> Section::Numbers(const std::string& key) const {
 
 std::vector<int64_t> Section::Integers(const std::string& key, Range range) const {
   std::vector<int64_t> values;
-  const std::vector<double> numbers = Numbers(key);
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const double value = numbers[i];
-    if (value != std::floor(value) || value < range.least || value > range.most) {
-      Fail(key,
-           absl::StrCat("expected whole numbers from ", static_cast<int64_t>(range.least), " to ",
-                        static_cast<int64_t>(range.most), ", got ", node_[key][i].Scalar()));
+  if (!Has(key)) return values;
+  for (const auto& item : node_[key]) {
+    const std::optional<int64_t> value = AsInteger(item);
+    if (!value || static_cast<double>(*value) < range.least ||
+        static_cast<double>(*value) > range.most) {
+      Fail(key, absl::StrCat("expected whole numbers from ", static_cast<int64_t>(range.least),
+                             " to ", static_cast<int64_t>(range.most), ", got ", item.Scalar()));
       return {};
     }
-    values.push_back(static_cast<int64_t>(value));
+    values.push_back(*value);
   }
   return values;
 }
