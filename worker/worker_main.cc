@@ -130,8 +130,9 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
         absl::StrCat("--cuda-graphs: expected on or off, got \"", flags.cuda_graphs, "\""));
   }
   job.capture = flags.cuda_graphs == "on";
-  STARLING_ASSIGN_OR_RETURN(const double timeout, config::ParseDuration(flags.coordinator_timeout));
-  options.coordinator_timeout = absl::Seconds(timeout);
+  const absl::StatusOr<double> timeout = config::ParseDuration(flags.coordinator_timeout);
+  if (!timeout.ok()) return Prefixed("--coordinator-timeout", timeout.status());
+  options.coordinator_timeout = absl::Seconds(*timeout);
   STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options, &job));
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {

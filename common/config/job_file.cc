@@ -20,6 +20,13 @@
 namespace starling::config {
 namespace {
 
+// What is wrong with text that the parser refuses: "... is not YAML: ...".
+std::string Fault(const YAML::Exception& error) {
+  // All that the parser says of 500 levels.
+  if (error.msg != YAML::ErrorMsg::BAD_FILE) return absl::StrCat("is not YAML: ", error.msg);
+  return "nests hundreds of maps or lists: expected a few levels, as `starling schema` prints them";
+}
+
 // ---- Overrides ------------------------------------------------------------------------------
 
 // Removes the other alternatives of a one-of; keys beside its alternatives stay.
@@ -63,7 +70,7 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
   try {
     value = YAML::Load(text.substr(equals + 1));
   } catch (const YAML::Exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": value is not YAML: ", e.msg));
+    return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": value ", Fault(e)));
   }
   const Field* field = &JobFileSchema();
   YAML::Node node = root;
@@ -158,7 +165,7 @@ absl::Status NotYaml(const YAML::Exception& error, const std::string& text) {
       error.mark.is_null()
           ? ""
           : absl::StrCat("line ", error.mark.line + 1, ", column ", error.mark.column + 1, ": "),
-      "the job file is not YAML: ", error.msg, TabHint(text)));
+      "the job file ", Fault(error), TabHint(text)));
 }
 
 }  // namespace

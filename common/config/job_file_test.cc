@@ -327,8 +327,8 @@ TEST(JobFile, OverridesReplaceAndSwitchAlternatives) {
 }
 
 TEST(JobFile, IntegersAreReadAlikeEverywhere) {
-  for (const auto& [text, value] :
-       {std::pair("010", 10u), std::pair("0o10", 8u), std::pair("0x10", 16u), std::pair("+10", 10u)}) {
+  for (const auto& [text, value] : {std::pair("010", 10u), std::pair("0o10", 8u),
+                                    std::pair("0x10", 16u), std::pair("+10", 10u)}) {
     const auto spec = Parse(
         Replaced("builtin: mlp, hidden: [32, 16]", absl::StrCat("builtin: gpt2, depth: ", text)),
         {absl::StrCat("batch.kernelThreads=", text), absl::StrCat("data.shape=[", text, "]"),
@@ -553,6 +553,14 @@ TEST(JobFile, ASecondDocumentIsRefused) {
 TEST(JobFile, ATabIsNamed) {
   EXPECT_THAT(ErrorOf(Replaced("  seed: 7", "  seed:\n\t- 7")),
               HasSubstr("line 6 is indented with a TAB, and YAML wants spaces"));
+}
+
+TEST(JobFile, ADeepNestIsSaid) {
+  const std::string deep = absl::StrCat(std::string(5000, '['), std::string(5000, ']'));
+  EXPECT_THAT(ErrorOf(Replaced("seed: 7", absl::StrCat("seed: ", deep))),
+              HasSubstr(": the job file nests hundreds of maps or lists: expected a few levels"));
+  EXPECT_THAT(std::string(Parse(kGood, {absl::StrCat("seed=", deep)}).status().message()),
+              HasSubstr(": value nests hundreds of maps or lists"));
 }
 
 TEST(JobFile, ADocumentMayEndWithItsMark) {

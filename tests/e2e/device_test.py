@@ -70,6 +70,13 @@ class Device(unittest.TestCase):
             self.assertIn(
                 '--cuda-graphs: expected on or off, got "perhaps"', log(cluster, "worker-2")
             )
+            cluster.start_worker("worker-3", "--coordinator-timeout", "abc")
+            self.assertEqual(cluster.exit_status("worker-3"), 1)
+            self.assertIn(
+                "--coordinator-timeout: expected a duration above 0 like 90s, 30m or 2h, got "
+                '"abc"',
+                log(cluster, "worker-3"),
+            )
 
     def test_what_a_gpu_did_is_seen(self):
         """A job's share of its memory, and in a trace what it computed and when, beside copies

@@ -171,6 +171,24 @@ class LocalClusterTest(unittest.TestCase):
         )
         self.starling("submit", "-f", job, "--watch")
 
+    def test_of_two_started_at_once_one_runs(self):
+        command = [binary("tools/cli/starling"), "local", "up", "--workers", "1", "--detach"]
+        both = [
+            subprocess.Popen(
+                command,
+                env=self.environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        said = [process.communicate(timeout=60)[1] for process in both]
+        codes = [process.returncode for process in both]
+        self.assertEqual(sorted(codes), [0, 1], said)
+        self.assertIn(f"runs already in {self.state}", said[codes.index(1)])
+        self.assertIn("Stop it with: starling local down, or", said[codes.index(1)])
+
     def test_no_process_outlives_the_supervisor(self):
         self.up("--no-restart")
         pids = self.pids()

@@ -53,6 +53,8 @@ TEST_F(CliTest, WrongUsageIsSaidInWords) {
       {{"local", "uo"}, "unknown verb \"uo\"; did you mean \"up\"?\nsee: starling local --help\n"},
       {{"local"}, "starling: expected a verb: up, down\n"},
       {{"submit", "-f"}, "starling: --file: expected a value, got none"},
+      {{"submit", "-f", "/tmp"},
+       "starling: /tmp: expected a job file, got a folder: name a file in"},
       {{"export", "a", "--format", "zip", "-o", "x"},
        "--format: expected safetensors, got \"zip\""},
       {{"advise", "batch", "-f", "x", "--memory-bytes", "1XB"},

@@ -67,11 +67,12 @@ std::string DownCommand(const std::string& flag) {
       plain ? flag : absl::StrCat("'", absl::StrReplaceAll(flag, {{"'", "'\\''"}}), "'"));
 }
 
-absl::Status RunsAlready(const local::StateDirectory& directory, pid_t holder,
+// `held`: who holds the lock.
+absl::Status RunsAlready(const local::StateDirectory& directory, const absl::Status& held,
                          const std::string& flag) {
   return absl::AlreadyExistsError(absl::StrCat(
-      "a local cluster runs already in ", directory.root(), " (process ", holder,
-      ", coordinator at ", directory.ReadAddress().value_or("an address not known yet"),
+      "a local cluster runs already in ", directory.root(), " (", held.message(),
+      "; coordinator at ", directory.ReadAddress().value_or("an address not known yet"),
       ").\nStop it with: ", DownCommand(flag), ", or choose another folder with --state"));
 }
 
@@ -154,6 +155,8 @@ int RunSupervisor(const LocalOptions& up, const local::StateDirectory& directory
   // This cluster's daemons use loopback without TLS, whatever other clusters use.
   context.security = LinkSecurity::Loopback();
   const auto lock = local::InstanceLock::Take(directory.LockPath());
+  if (absl::IsAlreadyExists(lock.status()))
+    return fail(RunsAlready(directory, lock.status(), up.state_directory));
   if (!lock.ok()) return fail(lock.status());
   std::unique_ptr<Client> client;
   local::ClusterOptions options{.directory = directory,
@@ -192,9 +195,6 @@ absl::StatusOr<int> RunLocalUp(const LocalOptions& options, Context& context) {
   const auto binaries = local::FindBinaries(options.binary_directory, context.executable_directory);
   STARLING_RETURN_IF_ERROR(Local(binaries.status()));
   STARLING_RETURN_IF_ERROR(Local(directory.Create()));
-  const auto holder = local::LockHolder(directory.LockPath());
-  if (holder.ok() && *holder != 0) return RunsAlready(directory, *holder, options.state_directory);
-
   if (!options.detach) {
     StreamAnnouncer announcer(context);
     return RunSupervisor(options, directory, *binaries, context, announcer);

@@ -44,6 +44,10 @@ std::vector<std::string> MatchingFiles(const std::string& pattern) {
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   if (path == kStandardInput) return ReadStandardInput();
   std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a job file, got a folder: name a file in it"));
+  }
   if (!std::filesystem::is_regular_file(path, error)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": no such job file"));
   }

@@ -4,6 +4,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -34,7 +35,11 @@ absl::Status StateDirectory::Create() const {
 
 absl::Status StateDirectory::Clear() const {
   std::error_code error;
-  for (const std::string& path : {AddressPath(), CoordinatorStatePath(), root_ + "/run"}) {
+  std::vector<std::string> old = {AddressPath(), CoordinatorStatePath()};
+  // Not the folder itself: a second `local up`, which has no lock, may be about to make it.
+  for (const auto& entry : fs::directory_iterator(root_ + "/run", error))
+    old.push_back(entry.path().string());
+  for (const std::string& path : old) {
     if (fs::remove_all(path, error); error) return FileError("remove", path, error);
   }
   return Create();

@@ -283,6 +283,7 @@ class Core {
   uint64_t cluster_ = 0;
 
   bool draining_ = false;
+  bool idle_ = false;         // had no work when the drain began
   absl::Status exit_status_;  // after a complete drain
   absl::Time drain_began_;
   absl::Time drain_by_ = absl::InfiniteFuture();

@@ -64,6 +64,7 @@ void Core::MaybePrepared() {
 void Core::On(const event::Drain&) {
   if (draining_) return;
   draining_ = true;
+  idle_ = !job_.has_value() && finished_.empty();
   drain_began_ = now_;
   drain_by_ = now_ + 2 * options_.leave_deadline;
   news_ = true;
@@ -144,7 +145,7 @@ void Core::MaybeExit() {
   if (job_.has_value()) CloseJob();
   life_ = Life::kExited;
   Do(action::Exit{
-      told || nobody_to_tell
+      told || nobody_to_tell || idle_
           ? exit_status_
           : absl::DeadlineExceededError("drained, but the coordinator did not answer in time")});
 }

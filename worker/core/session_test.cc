@@ -266,6 +266,17 @@ TEST(Session, ADrainThatNobodyAnswersEndsWithinFiveSeconds) {
   }
 }
 
+// It has nothing to tell, so it need not end with an error.
+TEST(Session, AnIdleWorkersDrainThatNobodyAnswersIsComplete) {
+  Driver d;
+  d.Register();
+  d.TakeJobAway();
+  d.GiveOrders();
+  d.Step(event::Drain{});
+  for (int i = 0; i < 40 && d.Count("exit:") == 0; ++i) d.Wait(absl::Milliseconds(100));
+  EXPECT_EQ(d.Count("exit: OK"), 1u) << d.text();
+}
+
 TEST(Session, ADrainIsNotCutShortWhileSomebodyAnswers) {
   Driver d;
   d.Serve();
