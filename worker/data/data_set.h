@@ -26,6 +26,7 @@ using DataWarning = std::function<void(const std::string& text)>;
 struct DataSetOptions {
   std::vector<int64_t> sample_shape = {};  // JobSpec.sample_shape; empty: as read
   int64_t classes = 0;                     // labels must be below this; 0: not checked
+  bool probabilities = false;              // FLOAT32 labels must be from 0 to 1
   Augment augment = {};                    // what Gather applies if given a draw
   DataLimits limits = {};
   DataWarning warn = nullptr;

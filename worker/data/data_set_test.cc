@@ -306,6 +306,33 @@ TEST(InspectData, ALabelThatOnlyTheTestSetHasIsRefusedByName) {
   EXPECT_THAT(InspectData(spec).error(), HasSubstr("t-labels: sample 2 has label 2"));
 }
 
+TEST(InspectData, BinaryCrossEntropyWantsLabelsFromZeroToOne) {
+  JobSpec spec = CsvJob("1,0,1\n2,0.5,0\n", "x,y,z\n1,1,1\n3,0,1.5\n");
+  for (DataSource* const source : {spec.mutable_train(), spec.mutable_test()}) {
+    source->mutable_csv()->set_label_type(DataSource::Csv::LABEL_NUMBER);
+    for (const char* column : {"2", "3"}) source->mutable_csv()->add_label(column);
+  }
+  spec.mutable_test()->mutable_csv()->set_header(true);
+  spec.mutable_test()->mutable_csv()->set_label(0, "y");
+  spec.mutable_test()->mutable_csv()->set_label(1, "z");
+  spec.mutable_model_source()->set_loss("mean_squared_error");
+  EXPECT_EQ(InspectData(spec).error(), "");
+  constexpr char kRefusal[] =
+      "test.csv: line 3 has label 1.5, expected a number from 0 to 1, as loss: binaryCrossEntropy";
+  spec.mutable_model_source()->set_loss("binary_cross_entropy");
+  EXPECT_THAT(InspectData(spec).error(), AllOf(HasSubstr("data.test: "), HasSubstr(kRefusal)));
+  spec.clear_test();
+  EXPECT_EQ(InspectData(spec).error(), "");
+
+  // Of a client that sends a graph, and of a label that is below.
+  *spec.mutable_train() = CsvSource(WriteFile("train.csv", "1,-1\n"));
+  spec.mutable_train()->mutable_csv()->set_label_type(DataSource::Csv::LABEL_NUMBER);
+  spec.clear_model_source();
+  spec.mutable_model()->mutable_input()->add_shape(1);
+  spec.mutable_model()->add_nodes()->set_op("binary_cross_entropy");
+  EXPECT_THAT(InspectData(spec).error(), HasSubstr("train.csv: line 1 has label -1, expected"));
+}
+
 TEST(InspectData, ALabelThatTheModelHasRoomForIsWarnedAbout) {
   JobSpec spec = CsvJob("1,0\n2,1\n3,3\n", "1,0\n2,2\n3,3\n");
   Inspection found = InspectData(spec);

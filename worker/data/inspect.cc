@@ -9,12 +9,19 @@
 namespace starling {
 namespace {
 
+bool WantsProbabilities(const JobSpec& spec) {
+  const auto& nodes = spec.model().nodes();
+  const std::string& loss = nodes.empty() ? spec.model_source().loss() : nodes.rbegin()->op();
+  return loss == "binary_cross_entropy";
+}
+
 absl::StatusOr<std::shared_ptr<const DataSet>> OpenPart(const char* part, const DataSource& source,
                                                         const JobSpec& spec, const Augment& augment,
                                                         const DataLimits& limits) {
   DataSetOptions options;
   options.sample_shape.assign(spec.sample_shape().begin(), spec.sample_shape().end());
   options.classes = spec.model().classes();
+  options.probabilities = WantsProbabilities(spec);
   options.augment = augment;
   options.limits = limits;
   auto data = DataSet::Open(source, spec.normalize(), options);

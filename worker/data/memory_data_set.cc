@@ -55,7 +55,17 @@ absl::StatusOr<std::shared_ptr<const DataSet>> MemoryDataSet::Make(Samples sampl
   out->scale_ = *std::move(scale);
   out->augmenter_ = augmenter;
   out->SetFormat(out->samples_.count(), std::move(format));
+  if (options.probabilities) STARLING_RETURN_IF_ERROR(out->CheckProbabilities());
   return out;
+}
+
+absl::Status MemoryDataSet::CheckProbabilities() const {
+  const auto bad = std::find_if(samples_.targets.begin(), samples_.targets.end(),
+                                [](float label) { return !(label >= 0 && label <= 1); });
+  if (bad == samples_.targets.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(PlaceOf((bad - samples_.targets.begin()) / label_elements()), " has label ",
+                   *bad, ", expected a number from 0 to 1, as loss: binaryCrossEntropy wants it"));
 }
 
 std::map<int32_t, int64_t> MemoryDataSet::FirstOfLabels() const {

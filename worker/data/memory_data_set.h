@@ -31,6 +31,7 @@ class MemoryDataSet : public DataSet {
  private:
   MemoryDataSet(Samples samples, std::string file)
       : samples_(std::move(samples)), file_(std::move(file)) {}
+  absl::Status CheckProbabilities() const;
   template <typename T>
   void GatherRows(const T* values, absl::Span<const int64_t> ids, const AugmentDraw* draw,
                   float* inputs) const;
