@@ -39,6 +39,7 @@ class CsvParser {
 
   absl::Status Line(absl::string_view line) {
     ++line_;
+    if (line_ == 1) absl::ConsumePrefix(&line, "\xEF\xBB\xBF");  // the byte order mark of UTF-8
     absl::ConsumeSuffix(&line, "\r");
     const std::vector<absl::string_view> fields = absl::StrSplit(line, separator_);
     if (fields.size() < 2) {

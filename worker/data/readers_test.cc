@@ -182,6 +182,18 @@ TEST_F(CsvTest, ReadsRows) {
   }
 }
 
+TEST_F(CsvTest, AByteOrderMarkIsSkipped) {
+  const std::string mark = "\xEF\xBB\xBF";
+  const auto plain = Read(mark + "4,5,1\n");
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_THAT(plain->floats, ElementsAre(4, 5));
+  csv_.set_header(true);
+  csv_.add_label("first");
+  const auto named = Read(mark + "first,second\n1,4\n");
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_THAT(named->labels, ElementsAre(1));
+}
+
 TEST_F(CsvTest, ReadsLinesAcrossChunks) {
   std::string text;
   for (int i = 0; i < 30'000; ++i) absl::StrAppend(&text, i, ",", i * 2, ",", i % 10, "\n");
