@@ -97,40 +97,22 @@ void ReadSize(const Section& web, DataSource::WebDataset* out) {
   out->set_width(static_cast<uint32_t>(size[1]));
 }
 
-// The checks below are CheckData's with the line of the error. Unlike a spec, a file may not give a
-// zero or an empty text for the default.
+// A spec may have a zero or an empty text for the default, a file may not.
 
 // Source: Text or Tokens.
 template <typename Source>
-void CheckWindows(const Section& windows, const Source& source) {
-  if (source.begin() < source.end()) return;
-  windows.Fail("end", absl::StrCat("expected more than begin, which is ", source.begin(), ", got ",
-                                   source.end()));
-}
-
-void CheckCsv(const Section& csv, const DataSource::Csv& source) {
-  if (source.separator().size() != 1) {
-    csv.Fail("separator", absl::StrCat("expected one character, got \"", source.separator(), "\""));
-  }
-  if (source.part() != DataSource::Csv::PART_ALL && source.holdout_fraction() == 0) {
-    csv.Fail("part", "with part train or holdout, holdoutFraction must be above 0");
-  }
-}
-
-void CheckNormalize(const Section& normalize, const Normalize& out) {
-  for (const double std : out.std()) {
-    if (std <= 0) normalize.Fail("std", absl::StrCat("expected numbers above 0, got ", std));
-  }
-  if (out.mean_size() == out.std_size() && out.mean_size() > 0) return;
-  normalize.Fail("std", absl::StrCat("expected as many numbers as mean, at least one; got ",
-                                     out.std_size(), " and ", out.mean_size()));
+void RefuseZeroEnd(const Section& windows, const Source& source) {
+  if (source.end() != 0) return;
+  windows.Fail("end",
+               absl::StrCat("expected more than begin, which is ", source.begin(), ", got 0"));
 }
 
 void ReadSource(const Section& source, DataSource* out) {
   if (out->has_webdataset()) ReadSize(source.Child("webdataset"), out->mutable_webdataset());
-  if (out->has_csv()) CheckCsv(source.Child("csv"), out->csv());
-  if (out->has_text()) CheckWindows(source.Child("text"), out->text());
-  if (out->has_tokens()) CheckWindows(source.Child("tokens"), out->tokens());
+  if (out->has_csv() && out->csv().separator().empty())
+    source.Child("csv").Fail("separator", "expected one character, got \"\"");
+  if (out->has_text()) RefuseZeroEnd(source.Child("text"), out->text());
+  if (out->has_tokens()) RefuseZeroEnd(source.Child("tokens"), out->tokens());
 }
 
 }  // namespace
@@ -164,7 +146,6 @@ Field DataField() {
 void ReadData(const Section& data, JobSpec* out) {
   ReadSource(data.Child("train"), out->mutable_train());
   if (data.Has("test")) ReadSource(data.Child("test"), out->mutable_test());
-  if (out->has_normalize()) CheckNormalize(data.Child("normalize"), out->normalize());
   if (!data.Has("loading")) return;
   const Section loading = data.Child("loading");
   const int64_t mib = loading.Has("readAheadMiB") ? *AsInteger(loading.node()["readAheadMiB"]) : 64;

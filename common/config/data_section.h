@@ -14,11 +14,11 @@ Field DataField();
 
 inline constexpr uint32_t kImageSideMax = 8192;
 
-// Reads what the table leaves: webdataset.size and loading.readAheadMiB. Checks how keys that the
-// table has read go together.
+// Reads what the table leaves: webdataset.size and loading.readAheadMiB. Refuses values that stand
+// for a default in a spec alone.
 void ReadData(const Section& data, JobSpec* out);
 
-// kInvalidArgument: a source or normalization that no file can have.
+// How the keys of a job's data go together. kInvalidArgument begins with the key.
 absl::Status CheckData(const JobSpec& spec);
 
 }  // namespace starling::config

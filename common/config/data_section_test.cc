@@ -265,7 +265,8 @@ TEST(DataSection, ASpecFromElsewhereIsChecked) {
               HasSubstr("vocabulary: expected a whole number from 2"));
   spec = *good;
   spec.mutable_train()->mutable_tokens()->set_begin(1);
-  EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("0 <= begin < end <= 1"));
+  EXPECT_THAT(std::string(ValidateSpec(spec).message()),
+              HasSubstr("data.train.tokens.end: expected more than begin, which is 1, got 1"));
   spec = *good;
   spec.mutable_train()->mutable_tokens()->set_path(std::string("a\0b", 3));
   EXPECT_THAT(std::string(ValidateSpec(spec).message()), HasSubstr("without a zero byte"));

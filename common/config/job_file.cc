@@ -147,6 +147,21 @@ absl::StatusOr<YAML::Node> LoadDocument(const std::string& text) {
   return documents[0];
 }
 
+// An error of ValidateSpec, which begins with a key, with the line of that key, or of what is around
+// it in the file.
+absl::Status WithLine(const absl::Status& status, const YAML::Node& root) {
+  const std::string text(status.message());
+  const std::vector<std::string> keys =
+      absl::StrSplit(text.substr(0, text.find_first_of(" :[")), '.');
+  const bool in_spec = FindField(JobFileSchema(), keys[0]) == nullptr;
+  YAML::Node at = in_spec ? root["spec"] : root;
+  for (const std::string& key : keys) {
+    if (!at.IsMap() || !at[key].IsDefined()) break;
+    at.reset(at[key]);
+  }
+  return absl::Status(status.code(), Where(at, absl::StrCat(in_spec ? "spec." : "", text)));
+}
+
 // The parser's own messages about indentation hardly ever mention tabs.
 std::string TabHint(const std::string& text) {
   size_t number = 0;
@@ -185,7 +200,8 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
     absl::Status status;
     JobSpec spec = ReadJob(Section(root, "", &status), options);
     STARLING_RETURN_IF_ERROR(status);
-    STARLING_RETURN_IF_ERROR(ValidateSpec(spec));
+    status = ValidateSpec(spec);
+    if (!status.ok()) return WithLine(status, root);
     return spec;
   } catch (const YAML::Exception& e) {
     return NotYaml(e, text);

@@ -33,7 +33,8 @@ struct JobFileOptions {
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options);
 
 // Checks that need no file: ranges and relations. The coordinator repeats them on every spec that
-// it receives.
+// it receives. kInvalidArgument begins with the key, whose path starts at the file's root or at
+// `spec`.
 absl::Status ValidateSpec(const JobSpec& spec);
 
 // One sentence for each key that the job sets and nothing reads: most likely a mistake.

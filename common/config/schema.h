@@ -49,8 +49,10 @@ struct Range {
 struct Field {
   std::string key;
   FieldType type = FieldType::kString;
-  std::string default_text;  // as a user would write it; empty: none
-  std::string help;          // one line
+  // As a user would write it; empty: none. It is set where the protobuf field has no presence, and
+  // only printed where code applies the default (job_fields.h).
+  std::string default_text;
+  std::string help;  // one line
   bool required = false;
   bool beside = false;  // in a one-of: not an alternative, allowed with each
   std::vector<Field> children;
@@ -75,14 +77,15 @@ const Field* FindField(const Field& parent, const std::string& key);
 // The root: a map of apiVersion, kind, metadata, spec.
 const Field& JobFileSchema();
 
-// kInvalidArgument for the first unknown key, wrong type, missing required key, or second
-// alternative of a one-of; the message has the line, the path and, for a typo, "did you mean".
+// kInvalidArgument for the first unknown or repeated key, wrong type, missing required key, or
+// one-of without exactly one alternative; the message has the line, the path and, for a typo, "did
+// you mean".
 absl::Status CheckStructure(const YAML::Node& root, const Field& schema);
 
 // The whole schema as commented YAML: keys, types, defaults, one line of help each.
 std::string SchemaText(const Field& schema);
 
-// "spec.optimizer (line 12)": how errors name a place in the file.
+// "line 12: spec.optimizer": how errors name a place in the file.
 std::string Where(const YAML::Node& node, const std::string& path);
 
 }  // namespace starling::config

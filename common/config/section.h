@@ -1,5 +1,5 @@
-// Reads one map of a structure-checked job file, with defaults and errors that name the place.
-// Internal to common/config.
+// Reads what is in one map of a structure-checked job file; its errors name the place. Defaults are
+// the reader's (job_fields.h). Internal to common/config.
 #ifndef STARLING_COMMON_CONFIG_SECTION_H_
 #define STARLING_COMMON_CONFIG_SECTION_H_
 
@@ -13,8 +13,8 @@
 
 namespace starling::config {
 
-// Not thread-safe. Keeps the first error; values read after it are defaults. The structure (keys,
-// types) is already checked, so only ranges can be wrong here.
+// Not thread-safe. Keeps the first error. The structure (keys, types) is already checked, so only
+// values can be wrong here.
 class Section {
  public:
   // Not assignable: assigning a YAML::Node would overwrite the node that both refer to.

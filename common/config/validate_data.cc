@@ -2,8 +2,8 @@
 #include <set>
 #include <string>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/config/data_section.h"
@@ -15,16 +15,18 @@ absl::Status Invalid(const std::string& text) { return absl::InvalidArgumentErro
 
 // Source: Text or Tokens.
 template <typename Source>
-absl::Status CheckWindows(const char* what, const Source& source) {
+absl::Status CheckWindows(const std::string& what, const Source& source) {
   const double end = source.end() == 0 ? 1 : source.end();
   if (source.begin() < end) return absl::OkStatus();
-  return Invalid(
-      absl::StrCat(what, ": expected 0 <= begin < end <= 1, got ", source.begin(), " and ", end));
+  return Invalid(absl::StrCat(what, ".end: expected more than begin, which is ", source.begin(),
+                              ", got ", end));
 }
 
 absl::Status CheckCsv(const char* what, const DataSource::Csv& csv) {
-  if (csv.separator().size() > 1)
-    return Invalid(absl::StrCat(what, ".csv.separator: expected one character"));
+  if (csv.separator().size() > 1) {
+    return Invalid(absl::StrCat(what, ".csv.separator: expected one character, got \"",
+                                absl::CHexEscape(csv.separator().substr(0, 40)), "\""));
+  }
   if (csv.classes_size() > 0 && csv.label_type() == DataSource::Csv::LABEL_NUMBER) {
     return Invalid(
         absl::StrCat(what, ".csv: classes and labelType number: expected one of the two"));
@@ -60,20 +62,22 @@ absl::Status CheckSource(const char* what, const DataSource& source) {
   switch (source.source_case()) {
     case DataSource::kCsv: return CheckCsv(what, source.csv());
     case DataSource::kWebdataset: return CheckWebDataset(what, source.webdataset());
-    case DataSource::kText: return CheckWindows(what, source.text());
-    case DataSource::kTokens: return CheckWindows(what, source.tokens());
+    case DataSource::kText: return CheckWindows(absl::StrCat(what, ".text"), source.text());
+    case DataSource::kTokens: return CheckWindows(absl::StrCat(what, ".tokens"), source.tokens());
     default: return absl::OkStatus();
   }
 }
 
 absl::Status CheckNormalize(const Normalize& normalize) {
-  if (normalize.mean_size() != normalize.std_size() || normalize.mean().empty()) {
-    return Invalid(
-        absl::StrCat("data.normalize.std: expected as many numbers as mean, at least one; got ",
-                     normalize.std_size(), " and ", normalize.mean_size()));
+  for (const double std : normalize.std()) {
+    if (!(std > 0))
+      return Invalid(absl::StrCat("data.normalize.std: expected numbers above 0, got ", std));
   }
-  if (absl::c_all_of(normalize.std(), [](double std) { return std > 0; })) return absl::OkStatus();
-  return Invalid("data.normalize.std: expected numbers above 0");
+  if (normalize.mean_size() == normalize.std_size() && !normalize.mean().empty())
+    return absl::OkStatus();
+  return Invalid(
+      absl::StrCat("data.normalize.std: expected as many numbers as mean, at least one; got ",
+                   normalize.std_size(), " and ", normalize.mean_size()));
 }
 
 }  // namespace

@@ -172,13 +172,13 @@ absl::Status CheckClip(const Clip& clip, Policy::Kind policy) {
 absl::Status ValidateSpec(const JobSpec& spec) {
   STARLING_RETURN_IF_ERROR(CheckName(spec.name()));
   STARLING_RETURN_IF_ERROR(CheckFields(spec));
+  STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckBatch(spec.batch()));
   STARLING_RETURN_IF_ERROR(CheckOptimizer(spec.optimizer()));
   if (spec.policy().has_guard()) STARLING_RETURN_IF_ERROR(CheckGuard(spec));
   if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));
   STARLING_RETURN_IF_ERROR(CheckPrecision(spec));
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
-  STARLING_RETURN_IF_ERROR(CheckData(spec));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));
   if (spec.workers_max() < spec.workers_min()) {
     return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax,
