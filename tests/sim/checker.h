@@ -69,7 +69,7 @@ class JobTruth {
   // ---- Workers ----
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);
   void OnParked(Incarnation incarnation);
-  void OnClosed(Incarnation incarnation);  // without parking, if a roster has removed it
+  void OnClosed(Incarnation incarnation);  // counts as parked if a roster has removed it
   void OnGone(Incarnation incarnation);    // the process died or was fenced
   // The worker cannot open the job, or cannot compute one of its units.
   void OnWorkerFault(const std::string& worker) { faulty_workers_.insert(worker); }

@@ -31,7 +31,8 @@ class WorkerWire {
 
   // As in the last frame.
   Incarnation incarnation() const { return incarnation_; }
-  // The worker has closed the job: where a roster has removed it, without parking.
+  // The worker has closed the job. It counts as parked if a roster has removed it, since it then
+  // parks nowhere.
   void OnClosed(RunId run);
   // The worker is gone, or about to become another incarnation.
   void OnGone();

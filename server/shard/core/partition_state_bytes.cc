@@ -116,7 +116,8 @@ absl::Status PartitionState::Read(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-// Refuses states that no sequence of records can lead to.
+// Checks what holds after every sequence of records; a state that passes may still be one that none
+// leads to.
 absl::Status PartitionState::CheckParts() const {
   if (policy_.policy.kind < PolicyKind::kBsp || policy_.policy.kind > PolicyKind::kAsync)
     return Damaged("its policy is of no known kind");
