@@ -58,6 +58,20 @@ absl::Status CheckUtf8(const std::string& what, absl::string_view text) {
       absl::CHexEscape(shown), "`: save the file as UTF-8, or write the value otherwise"));
 }
 
+// A copy of an override's value without lines, which would be taken for the file's.
+YAML::Node WithoutLines(const YAML::Node& node) {
+  if (node.IsScalar()) return YAML::Node(node.Scalar());
+  YAML::Node copy(node.Type());
+  for (const auto& entry : node) {
+    if (node.IsMap()) {
+      copy.force_insert(WithoutLines(entry.first), WithoutLines(entry.second));
+    } else {
+      copy.push_back(WithoutLines(entry));
+    }
+  }
+  return copy;
+}
+
 absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
   STARLING_RETURN_IF_ERROR(CheckUtf8(absl::StrCat("--set ", absl::CHexEscape(text), ": "), text));
   const auto equals = text.find('=');
@@ -68,7 +82,7 @@ absl::Status ApplyOverride(const std::string& text, YAML::Node root) {
   if (FindField(JobFileSchema(), keys[0]) == nullptr) keys.insert(keys.begin(), "spec");
   YAML::Node value;
   try {
-    value = YAML::Load(text.substr(equals + 1));
+    value = WithoutLines(YAML::Load(text.substr(equals + 1)));
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": value ", Fault(e)));
   }
@@ -147,8 +161,8 @@ absl::StatusOr<YAML::Node> LoadDocument(const std::string& text) {
   return documents[0];
 }
 
-// An error of ValidateSpec, which begins with a key, with the line of that key, or of what is around
-// it in the file.
+// An error of ValidateSpec, which begins with a key, with the line of that key, or of what is
+// around it in the file.
 absl::Status WithLine(const absl::Status& status, const YAML::Node& root) {
   const std::string text(status.message());
   const std::vector<std::string> keys =

@@ -20,6 +20,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr char kGood[] = R"(apiVersion: starling/v1
 kind: TrainingJob
@@ -352,6 +353,9 @@ TEST(JobFile, OverridesAreAsStrictAsTheFile) {
   EXPECT_THAT(std::string(Parse(kGood, {"sede=1"}).status().message()),
               HasSubstr("did you mean \"seed\""));
   EXPECT_THAT(std::string(Parse(kGood, {"seed=[1"}).status().message()), HasSubstr("not YAML"));
+  EXPECT_THAT(std::string(Parse(kGood, {"batch.global=0"}).status().message()),
+              StartsWith("spec.batch.global: expected"))
+      << "not of the file's first line";
 }
 
 // What is replaced, by what, and what the error must contain.
