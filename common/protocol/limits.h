@@ -85,6 +85,9 @@ inline constexpr size_t kLogEntriesPerJobMax = 10'000;
 inline constexpr size_t kCurvePointsMax = 512;
 inline constexpr size_t kJobSpecBytesMax = 4 << 20;  // with its model resolved
 inline constexpr size_t kSubmissionsMax = 8;         // whose data is being inspected
+inline constexpr uint32_t kInspectorsMax = 3;        // workers that are asked and do not die
+inline constexpr uint32_t kInspectMinutesMax = 5;    // of one of them
+inline constexpr uint32_t kSubmitMinutesMax = 16;    // of a submission, until it is answered
 // A message from a daemon; longer text is cut off.
 inline constexpr size_t kFaultBytesMax = 4096;
 inline constexpr size_t kPathBytesMax = 4096;
@@ -93,6 +96,8 @@ inline constexpr size_t kDeviceBytesMax = 1024;  // a worker's description of it
 inline constexpr size_t kDaemonsMax = 16'384;    // names of each kind
 static_assert(kSubmissionsMax * kJobSpecBytesMax < kControlMessageBytesMax,
               "all fit into one worker's orders");
+static_assert(kSubmitMinutesMax > kInspectorsMax * kInspectMinutesMax,
+              "each has its time, and the next one may have to be waited for");
 static_assert(2 * kListBytesMax <= 4 << 20,
               "a page and its last entry pass through a client's default limit");
 

@@ -19,6 +19,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   options.liveness = absl::Milliseconds(2000);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
+  options.submit_deadline = absl::Seconds(10);
   options.release_deadline = absl::Seconds(4);
   options.metrics_wait = absl::Milliseconds(500);
   options.lease_ahead = absl::Milliseconds(300);

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -101,6 +102,8 @@ class GrpcClient : public Client {
       const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                                absl::IsCancelled(status);
       if (absl::IsUnimplemented(status)) return NoCoordinatorThere();
+      if (absl::IsDeadlineExceeded(status) && std::is_same_v<Request, SubmitRequest>)
+        return InspectionTakesTooLong(deadline);
       if (!unreachable) return status;
       if (first.empty()) first = std::string(status.message());
       if (MonotonicNow() - begin >= options_.patience)
@@ -132,6 +135,13 @@ class GrpcClient : public Client {
         "what listens at ", options_.address,
         " is no coordinator: a shard or a worker has other ports; give the "
         "coordinator's address with --coordinator HOST:PORT, or STARLING_COORDINATOR"));
+  }
+
+  absl::Status InspectionTakesTooLong(absl::Duration waited) const {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the inspection of the data takes too long: the coordinator at ",
+                     options_.address, " has not answered within ", absl::FormatDuration(waited),
+                     "; see its log and the workers' logs, then submit again"));
   }
 
   absl::Status Unreachable(const absl::Status& last, const std::string& first,

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/protocol/limits.h"
 #include "common/transport/link_security.h"
 #include "tools/cli/client.h"
 #include "tools/cli/daemons.h"
@@ -18,7 +19,8 @@ struct GrpcClientOptions {
   // How long to retry an unreachable coordinator: it may be restarting.
   absl::Duration patience = absl::Seconds(3);
   absl::Duration call_deadline = absl::Seconds(10);
-  absl::Duration submit_deadline = absl::Minutes(6);  // a worker inspects the data first
+  // A worker inspects the data first. The coordinator answers before this.
+  absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax + 1);
 };
 
 // Connects with the first call.

@@ -39,9 +39,10 @@ class FakeService : public CoordinatorService::Service {
     if (deletes_++ == 0) return ToGrpc(absl::UnavailableError("connection reset"));
     return ToGrpc(absl::NotFoundError("no such job"));
   }
-  // The same submission is retried until it is answered.
-  grpc::Status Submit(grpc::ServerContext*, const SubmitRequest* request,
+  // The same submission is retried until it is answered. One without a nonce never is.
+  grpc::Status Submit(grpc::ServerContext* context, const SubmitRequest* request,
                       SubmitReply* reply) override {
+    while (request->nonce() == 0 && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
     nonces_.push_back(request->nonce());
     if (nonces_.size() < 3) return ToGrpc(absl::UnavailableError("starting"));
     reply->set_uid(7);
@@ -85,6 +86,15 @@ TEST_F(CallsTest, ASubmissionIsTriedAgainWithItsNonce) {
   const auto reply = client_->Submit(request);
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_THAT(service_.nonces_, ::testing::ElementsAre(42, 42, 42));
+}
+
+TEST_F(CallsTest, ASubmissionWithoutAnAnswerIsAnInspectionThatTakesTooLong) {
+  client_ =
+      MakeGrpcClient({.address = server_->address(), .submit_deadline = absl::Milliseconds(200)});
+  const absl::Status status = client_->Submit({}).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the inspection of the data takes too long: the coordinator at"));
 }
 
 TEST_F(CallsTest, ADeletionWhoseAnswerWasLostIsDone) {

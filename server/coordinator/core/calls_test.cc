@@ -161,6 +161,26 @@ TEST_F(CoordinatorCallsTest, EachWorkerHasTheWholeTimeToLook) {
               HasSubstr("worker-1 has not inspected the data within 5m"));
 }
 
+TEST_F(CoordinatorCallsTest, ASubmissionIsAnsweredInTimeHoweverManyWorkersDieInspecting) {
+  Workers(1);
+  cluster.workers["worker-0"].inspects = false;
+  const absl::Time begin = cluster.now;
+  const CallId call = BeginToSubmit(Ssp("a", 1, 1));
+  for (int i = 0; i < 3; ++i) {
+    cluster.RunFor(absl::Seconds(290));
+    cluster.workers[absl::StrCat("worker-", i)].alive = false;
+    const std::string next = absl::StrCat("worker-", i + 1);
+    cluster.AddWorker(next);
+    cluster.workers[next].inspects = false;
+  }
+  cluster.RunFor(absl::Minutes(1));
+  ASSERT_EQ(cluster.Answer(call), nullptr);
+  const CallReply late = cluster.Await(call);
+  EXPECT_THAT(std::string(std::get<absl::Status>(late).message()),
+              HasSubstr("no worker has inspected the data within 16m"));
+  EXPECT_LT(cluster.now - begin, absl::Minutes(limits::kSubmitMinutesMax) + absl::Seconds(1));
+}
+
 TEST_F(CoordinatorCallsTest, ASubmissionRightAfterARestartWaitsForTheWorkersToReport) {
   cluster.AddShard("ps-0");
   Workers(1);

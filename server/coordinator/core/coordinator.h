@@ -31,7 +31,7 @@ namespace starling::coordinator {
 
 // An RPC that waits for its answer. The host chooses the id, which is unique within the process.
 // The answer may come long after the event: reports are held up to `report_hold`, registrations up
-// to `liveness` (after a start, plus `start_grace`), submissions up to `inspect_deadline`, and logs
+// to `liveness` (after a start, plus `start_grace`), submissions up to `submit_deadline`, and logs
 // for as long as the request says.
 using CallId = Id<struct CallIdTag, uint64_t>;
 
@@ -185,7 +185,9 @@ struct CoordinatorOptions {
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is considered lost
   absl::Duration start_grace = absl::Seconds(5);  // added to liveness right after a start
   absl::Duration report_hold = absl::Milliseconds(100);
-  absl::Duration inspect_deadline = absl::Minutes(5);   // for a worker to inspect the data
+  absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax);
+  // For a worker to inspect the data.
+  absl::Duration inspect_deadline = absl::Minutes(limits::kInspectMinutesMax);
   absl::Duration inspector_wait = absl::Seconds(15);    // how long a submission waits for a worker
   absl::Duration release_deadline = absl::Seconds(30);  // for a worker to release a job
   // For a worker to open the data and connect to the shards.

@@ -138,6 +138,7 @@ struct Submission {  // a worker inspects its data
   absl::Status error;                            // the first worker's error
   absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
   absl::Time without_worker;                     // since when no worker was available to ask
+  absl::Time until;                              // when it is refused, whatever has happened
 
   absl::Status Refusal() const;
 };

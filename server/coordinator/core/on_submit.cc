@@ -22,7 +22,6 @@ namespace {
 // Submissions that wait for a worker to inspect their data.
 constexpr size_t kSubmissionsQueuedMax = 1000;
 constexpr uint64_t kSubmissionsQueuedBytesMax = 64 << 20;
-constexpr size_t kInspectorsMax = 3;
 constexpr size_t kWorkersShown = 4;          // in a message
 constexpr size_t kDeviceTextBytesMax = 400;  // per worker
 
@@ -178,6 +177,7 @@ void Core::On(const event::Submit& event) {
   submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.without_worker = now_;
+  submission.until = now_ + options_.submit_deadline;
   if (AskWorkerToInspect(submission)) return;
   // Right after a start, known workers may not have reported yet; those that drain may be replaced.
   if (std::all_of(workers_.begin(), workers_.end(),
@@ -228,7 +228,8 @@ void Core::RefuseSubmission(const std::string& key, const absl::Status& error) {
   touched_workers_.insert(submission.worker);
   if (!absl::IsInvalidArgument(submission.error)) submission.error = error;
   submission.refused_by[submission.worker] = workers_.at(submission.worker).name();
-  if (submission.refused_by.size() < kInspectorsMax && AskWorkerToInspect(submission)) return;
+  if (submission.refused_by.size() < limits::kInspectorsMax && AskWorkerToInspect(submission))
+    return;
   RejectSubmission(key, submission.Refusal());
 }
 

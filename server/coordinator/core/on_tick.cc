@@ -123,11 +123,25 @@ void Core::LoseTheSilent() {
 }
 
 void Core::ExpireSubmissions() {
-  std::vector<std::string> late;
+  std::vector<std::string> over, late;
   std::map<uint64_t, std::string> waiting;  // oldest first
   for (const auto& [name, submission] : submissions_) {
-    if (submission.worker == 0) waiting[submission.inspect] = name;
-    if (submission.worker != 0 && now_ >= submission.deadline) late.push_back(name);
+    if (now_ >= submission.until) {
+      over.push_back(name);
+    } else if (submission.worker == 0) {
+      waiting[submission.inspect] = name;
+    } else if (now_ >= submission.deadline) {
+      late.push_back(name);
+    }
+  }
+  for (const std::string& name : over) {
+    const Submission& submission = submissions_.at(name);
+    RejectSubmission(name, submission.refused_by.empty()
+                               ? absl::FailedPreconditionError(
+                                     absl::StrCat("no worker has inspected the data within ",
+                                                  absl::FormatDuration(options_.submit_deadline),
+                                                  ": see the workers' logs, then submit again"))
+                               : submission.Refusal());
   }
   size_t asked = submissions_.size() - waiting.size();
   for (const auto& [number, name] : waiting) {
