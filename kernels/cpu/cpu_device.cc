@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "common/base/memory.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/half.h"
@@ -163,7 +165,7 @@ struct Maker {
   bool plain_inputs = false;  // it needs contiguous rows
 };
 
-const Maker& MakerOf(Op op) {
+const Maker& MakerOf(const OperatorSpec& spec, Op op) {
   static const Maker kMakers[] = {
       {Op::kConv2d, kMakeConvolution},
       {Op::kMaxPool2d, kMakePooling},
@@ -195,12 +197,14 @@ const Maker& MakerOf(Op op) {
       {Op::kMeanSquaredError, kMakeElementwiseLoss, true},
       {Op::kBinaryCrossEntropy, kMakeElementwiseLoss, true},
   };
-  return *std::ranges::find(kMakers, op, &Maker::op);
+  const Maker* maker = std::ranges::find(kMakers, op, &Maker::op);
+  STARLING_CHECK(maker != std::end(kMakers), spec.op.c_str());
+  return *maker;
 }
 
 // An operator on fp32 values in any layout.
 CpuKernelPtr CpuDevice::Make(const OperatorSpec& spec, const OperatorGeometry& geometry) const {
-  const Maker& maker = MakerOf(geometry.op);
+  const Maker& maker = MakerOf(spec, geometry.op);
   OperatorSpec inside = spec;
   if (maker.plain_inputs) inside.input_formats.clear();
   return MakeReordered(spec, maker.plain_inputs, maker.make(inside, geometry, engine_), engine_);
@@ -243,7 +247,8 @@ CpuKernelPtr CpuDevice::MakeNative(const OperatorSpec& spec,
     default: return nullptr;
   }
   try {
-    return MakeReordered(spec, false, MakerOf(geometry.op).make(spec, geometry, engine_), engine_);
+    return MakeReordered(spec, false, MakerOf(spec, geometry.op).make(spec, geometry, engine_),
+                         engine_);
   } catch (const dnnl::error& error) {
     if (error.status == dnnl_unimplemented) return nullptr;
     throw;

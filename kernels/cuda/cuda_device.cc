@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/elementwise.h"
@@ -227,8 +228,9 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
   STARLING_ASSIGN_OR_RETURN(const OperatorGeometry geometry, ResolveGeometry(spec));
   STARLING_ASSIGN_OR_RETURN(const std::vector<Format> given, FormatsOf(spec, geometry));
   const FormatPlan plan = PlanFormats(spec, geometry, given);
-  STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel,
-                            MakerOf(geometry.op)(spec, geometry, plan, libraries_));
+  const MakeCudaKernel make = MakerOf(geometry.op);
+  STARLING_CHECK(make != nullptr, spec.op.c_str());
+  STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel, make(spec, geometry, plan, libraries_));
   const Format output = spec.plain_output ? Format{} : plan.output;
   if (given == plan.inputs && output == plan.output) return kernel;
   return MakeConverting(spec, plan, given, output, std::move(kernel));
