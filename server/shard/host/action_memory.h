@@ -15,9 +15,9 @@ class ActionMemory {
  public:
   explicit ActionMemory(ShardMemory* memory) : memory_(memory) {}  // which outlives it
 
-  // Returns `reuse`, if given and not held by any stream, or new memory. If there is none, closes
-  // streams to free some, since no job may fail because streams hold memory without sending it.
-  // Null: none is free yet, and the action has to change nothing.
+  // Returns `reuse`, if given and not held elsewhere (by a stream, or as the copy of a cut), or new
+  // memory. If there is none, closes streams to free some, since no job may fail because streams
+  // hold memory without sending it. Null: none is free yet, and the action has to change nothing.
   std::shared_ptr<float> Allocate(size_t elements, const std::shared_ptr<float>* reuse = nullptr);
 
   // Elements for which the current action has no memory.
