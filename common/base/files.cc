@@ -99,9 +99,12 @@ uint64_t CountEntries(const char* folder) {
   DIR* const listing = opendir(folder);
   if (listing == nullptr) return 0;
   uint64_t entries = 0;
-  while (readdir(listing) != nullptr) ++entries;
+  while (const dirent* const entry = readdir(listing)) {
+    const absl::string_view name = entry->d_name;
+    entries += name != "." && name != "..";
+  }
   closedir(listing);
-  return entries - 2;
+  return entries;
 }
 
 FileReplacement::FileReplacement(OwnedFd folder, std::string shown, std::string name,

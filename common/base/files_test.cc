@@ -57,6 +57,19 @@ TEST(Files, AReadErrorIsReported) {
   EXPECT_EQ(folder.message(), absl::StrCat("cannot read ", testing::TempDir(), ": Is a directory"));
 }
 
+TEST(Files, EntriesAreCountedWithoutTheFolderItselfAndItsParent) {
+  const std::string folder = PathOf("counted");
+  std::filesystem::create_directory(folder);
+  EXPECT_EQ(CountEntries(folder.c_str()), 0u);
+  ASSERT_TRUE(ReplaceFile(folder + "/a", {"x"}).ok());
+  EXPECT_EQ(CountEntries(folder.c_str()), 1u);
+  const OwnedFd removed(open(folder.c_str(), O_RDONLY | O_DIRECTORY));
+  std::filesystem::remove_all(folder);
+  // Such a folder has no "." either.
+  EXPECT_EQ(CountEntries(absl::StrCat("/proc/self/fd/", removed.get()).c_str()), 0u);
+  EXPECT_EQ(CountEntries(folder.c_str()), 0u);
+}
+
 TEST(Files, TextIsReplacedAtOnce) {
   const std::string folder = absl::StrCat(::testing::TempDir(), "/replaced");
   std::filesystem::create_directory(folder);
