@@ -21,10 +21,6 @@ absl::Status Invalid(absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat("npy: ", message));
 }
 
-absl::Status In(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
-
 // Where the header lies, from the file's first bytes.
 struct Frame {
   size_t begin = 0;
@@ -87,15 +83,15 @@ absl::StatusOr<Array> ReadFile(const std::string& path, uint64_t data_bytes_max)
   std::vector<uint8_t> head(std::min<uint64_t>(file_bytes, kFrameBytesMax));
   STARLING_RETURN_IF_ERROR(ReadWithin(fd, 0, absl::MakeSpan(head), path));
   const auto frame = ReadFrame(head);
-  if (!frame.ok()) return In(path, frame.status());
+  if (!frame.ok()) return Prefixed(path, frame.status());
   if (file_bytes - frame->begin < frame->bytes) {
-    return In(path, Invalid("the file ends within the header"));
+    return Prefixed(path, Invalid("the file ends within the header"));
   }
   std::vector<uint8_t> text(frame->bytes);
   STARLING_RETURN_IF_ERROR(ReadWithin(fd, frame->begin, absl::MakeSpan(text), path));
   const auto header = CheckedHeader({reinterpret_cast<const char*>(text.data()), text.size()},
                                     frame->begin, file_bytes);
-  if (!header.ok()) return In(path, header.status());
+  if (!header.ok()) return Prefixed(path, header.status());
 
   Array array{header->dtype, header->shape, {}};
   const uint64_t data_begin = frame->begin + frame->bytes;

@@ -26,7 +26,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> OpenPart(const char* part, const 
   options.limits = limits;
   auto data = DataSet::Open(source, spec.normalize(), options);
   if (data.ok()) return data;
-  return absl::Status(data.status().code(), absl::StrCat(part, ": ", data.status().message()));
+  return Prefixed(part, data.status());
 }
 
 std::string TypeText(ElementType type) { return type == INT32 ? "int32" : "float32"; }
@@ -114,8 +114,7 @@ void Describe(const DataSet& train, Inspection* out) {
 // Reads the first images and reports corrupt ones.
 absl::Status Probe(const char* part, const DataSet& data, const DataLimits& limits,
                    Inspection* out) {
-  const absl::Status status = data.Probe(limits.probe_bytes_max);
-  if (!status.ok()) return absl::Status(status.code(), absl::StrCat(part, ": ", status.message()));
+  STARLING_RETURN_IF_ERROR(Prefixed(part, data.Probe(limits.probe_bytes_max)));
   const CorruptSamples corrupt = data.corrupt();
   for (const std::string& name : corrupt.names)
     out->add_warnings(absl::StrCat(part, ": corrupt image, not used: ", name));

@@ -36,11 +36,8 @@ absl::StatusOr<std::shared_ptr<const DataSet>> MemoryDataSet::Make(Samples sampl
                                                                    const Normalize& normalize,
                                                                    const DataSetOptions& options) {
   SampleFormat format;
-  const auto in_file = [&](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(file, ": ", status.message()));
-  };
   auto shape = Reshaped(samples.shape, options.sample_shape);
-  if (!shape.ok()) return in_file(shape.status());
+  if (!shape.ok()) return Prefixed(file, shape.status());
   format.shape = *std::move(shape);
   format.label_shape = samples.label_shape;
   if (samples.labels.empty()) {
@@ -49,7 +46,7 @@ absl::StatusOr<std::shared_ptr<const DataSet>> MemoryDataSet::Make(Samples sampl
     STARLING_ASSIGN_OR_RETURN(format.classes, Classes(samples, file, options.classes));
   }
   auto scale = PixelScale::Make(normalize, samples.bytes.empty() ? 1.0 : 1.0 / 255.0, format.shape);
-  if (!scale.ok()) return in_file(scale.status());
+  if (!scale.ok()) return Prefixed(file, scale.status());
   STARLING_ASSIGN_OR_RETURN(Augmenter augmenter, Augmenter::Make(options.augment, format.shape));
   std::shared_ptr<MemoryDataSet> out(new MemoryDataSet(std::move(samples), file));
   out->scale_ = *std::move(scale);
