@@ -229,8 +229,8 @@ void Core::Want(SliceId slice, Params params, Clock clock) {
   JobState& job = *job_;
   const bool live = params == Params::kLive;
   Held& held = (live ? job.live : job.snapshot)[slice.value];
-  if (live && !job.slices[slice.value].contributes)
-    clock = 0;  // frozen slices have only this version
+  // Frozen slices have only this version.
+  if (live && !job.slices[slice.value].contributes) clock = 0;
   if (held.request != 0 && held.wanted == clock && held.version != clock) return;
   if (held.request != 0) Drop(held.request);
   if (held.version == clock) return;

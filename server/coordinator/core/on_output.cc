@@ -11,8 +11,8 @@
 namespace starling::coordinator {
 
 std::string Core::OutputPath(const JobSpec& spec) const {
-  if (options_.output_root.empty())
-    return spec.output();  // the job was accepted by a coordinator that had a root
+  // The job was accepted by a coordinator that had a root.
+  if (options_.output_root.empty()) return spec.output();
   return absl::StrCat(options_.output_root, options_.output_root.ends_with('/') ? "" : "/",
                       spec.output());
 }

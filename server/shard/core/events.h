@@ -74,8 +74,8 @@ struct OrdersReceived {
   ShardId backup;  // 0: none
   RosterList roster;
   PolicyAt policy;  // in force: all partitions have applied everything before its step
-  std::optional<PolicyAt>
-      next_policy;     // its step is decided: everything before it is to be applied
+  // Its step is decided: everything before it is to be applied.
+  std::optional<PolicyAt> next_policy;
   uint32_t epoch = 0;  // the open one
   // From this step on, nothing is done. Its policy is in force.
   std::optional<uint64_t> training_end;
