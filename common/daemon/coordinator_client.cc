@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/object_pool.h"
+#include "common/daemon/role.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 #include "proto/coordinator_service.grpc.pb.h"
@@ -132,7 +133,7 @@ std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(
 RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& address,
                                     bool insecure) {
   RegisterRequest request;
-  request.set_role(static_cast<Role>(self.role));
+  request.set_role(RoleOf(self.role));
   request.mutable_version()->set_version(std::string(ReleaseVersion()));
   request.mutable_version()->set_protocol(ProtocolVersion());
   request.set_name(self.name);

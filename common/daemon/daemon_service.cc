@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/daemon/measure.h"
 #include "common/daemon/node.h"
+#include "common/daemon/role.h"
 #include "common/transport/grpc_util.h"
 #include "common/version/version.h"
 #include "proto/daemon.grpc.pb.h"
@@ -20,7 +21,7 @@ class DaemonService final : public Daemon::Service {
 
   grpc::Status Info(grpc::ServerContext* context, const InfoRequest*, InfoReply* reply) override {
     if (const auto peer = CheckCaller(*context); !peer.ok()) return ToGrpc(peer.status());
-    reply->set_role(static_cast<Role>(info_.self.role));
+    reply->set_role(RoleOf(info_.self.role));
     reply->set_name(info_.self.name);
     reply->mutable_version()->set_version(std::string(ReleaseVersion()));
     reply->mutable_version()->set_protocol(ProtocolVersion());
