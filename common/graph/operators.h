@@ -135,6 +135,7 @@ using AttributeField =
     std::variant<int64_t OperatorAttributes::*, double OperatorAttributes::*,
                  std::array<int64_t, 2> OperatorAttributes::*, bool OperatorAttributes::*,
                  std::vector<int64_t> OperatorAttributes::*>;
+static_assert(std::variant_size_v<AttributeField> == static_cast<size_t>(AttributeType::kInts) + 1);
 
 // An attribute that is not required defaults to OperatorAttributes' value (a pool's stride: its
 // kernel).

@@ -203,6 +203,7 @@ absl::Status CheckDecision(const FrameHeader& h) {
 
 const char* PurposeName(WorkPurpose purpose) {
   constexpr const char* kNames[] = {"none", "train", "evaluate"};
+  static_assert(std::size(kNames) == static_cast<size_t>(WorkPurpose::kEvaluate) + 1);
   const auto number = static_cast<size_t>(purpose);
   return number < std::size(kNames) ? kNames[number] : "unknown";
 }

@@ -15,6 +15,7 @@ namespace starling {
 
 const char* PeerRoleName(PeerRole role) {
   constexpr const char* kNames[] = {"unknown", "client", "worker", "shard", "coordinator"};
+  static_assert(std::size(kNames) == std::size(kPeerRoles) + 1);
   const auto number = static_cast<size_t>(role);
   return kNames[number < std::size(kNames) ? number : 0];
 }

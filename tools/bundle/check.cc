@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <utility>
@@ -89,6 +90,7 @@ Gpu LookForGpu(const Site& site) {
 }
 
 constexpr const char* kVerdicts[] = {"passed", "FAILED", "NOT RUN"};  // by Outcome::Verdict
+static_assert(std::size(kVerdicts) == Outcome::kNotRun + 1);
 
 // Runs parts, counts their outcomes, and keeps the results so far in a file, so that a killed run
 // has still reported its finished parts.
