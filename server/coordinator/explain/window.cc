@@ -1,12 +1,16 @@
 #include "server/coordinator/explain/window.h"
 
 #include <algorithm>
+#include <string>
 
+#include "common/base/check.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
 namespace starling::explain {
 namespace {
+
+using google::protobuf::FieldDescriptor;
 
 // For one link. A reopened stream counts from 0.
 LinkStatus Since(const LinkStatus& now, const LinkStatus& before) {
@@ -25,19 +29,23 @@ LinkStatus Since(const LinkStatus& now, const LinkStatus& before) {
   return grown;
 }
 
-// Of a message whose fields are all counters: whole numbers, or seconds.
+// Of a message whose fields are all counters: uint64, or double (seconds).
 template <typename Times>
 Times Difference(const Times& now, const Times& before) {
   Times difference;
   const google::protobuf::Reflection& fields = *now.GetReflection();
   for (int i = 0; i < now.GetDescriptor()->field_count(); ++i) {
-    const google::protobuf::FieldDescriptor* const field = now.GetDescriptor()->field(i);
-    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
-      fields.SetDouble(&difference, field,
-                       fields.GetDouble(now, field) - fields.GetDouble(before, field));
-    } else {
-      fields.SetUInt64(&difference, field,
-                       fields.GetUInt64(now, field) - fields.GetUInt64(before, field));
+    const FieldDescriptor* const field = now.GetDescriptor()->field(i);
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        fields.SetDouble(&difference, field,
+                         fields.GetDouble(now, field) - fields.GetDouble(before, field));
+        break;
+      case FieldDescriptor::CPPTYPE_UINT64:
+        fields.SetUInt64(&difference, field,
+                         fields.GetUInt64(now, field) - fields.GetUInt64(before, field));
+        break;
+      default: STARLING_CHECK(false, std::string(field->full_name()).c_str());
     }
   }
   return difference;
