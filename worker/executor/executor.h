@@ -143,7 +143,7 @@ struct Unit {
 };
 
 struct RangeResult {
-  double loss_sum = 0;  // over samples; micro-batches are summed in the order of their ids
+  double loss_sum = 0;  // over samples; micro-batches are summed along the tree of their ids
   uint64_t samples = 0;
   // The number of labels, out of JudgedLabels() per sample, that are predicted by the greatest
   // logit (the first among equals) or, for binary cross-entropy, by the logit's sign.

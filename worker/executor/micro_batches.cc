@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace starling {
+namespace {
+
+// A range's sum is that of its halves, so it does not depend on how workers divide a step.
+Outcome SumOf(absl::Span<const Outcome> outcomes) {
+  if (outcomes.size() <= 1) return outcomes.empty() ? Outcome() : outcomes[0];
+  Outcome sum = SumOf(outcomes.first(outcomes.size() / 2));
+  const Outcome right = SumOf(outcomes.subspan(outcomes.size() / 2));
+  sum.loss_sum += right.loss_sum;
+  sum.samples += right.samples;
+  sum.correct += right.correct;
+  return sum;
+}
+
+}  // namespace
 
 void MicroBatches::Begin(absl::Span<const WorkRange> ranges) {
   ranges_ = ranges;
@@ -25,14 +39,12 @@ std::optional<Taken> MicroBatches::Take() {
 }
 
 void MicroBatches::Sum(absl::InlinedVector<RangeResult, 8>* results) const {
-  results->assign(ranges_.size(), {});
-  uint64_t index = 0;
-  for (size_t r = 0; r < ranges_.size(); ++r) {
-    for (; index < ends_[r]; ++index) {
-      (*results)[r].loss_sum += outcomes_[index].loss_sum;
-      (*results)[r].samples += outcomes_[index].samples;
-      (*results)[r].correct += outcomes_[index].correct;
-    }
+  results->clear();
+  uint64_t begin = 0;
+  for (const uint64_t end : ends_) {
+    const Outcome sum = SumOf(absl::MakeConstSpan(outcomes_).subspan(begin, end - begin));
+    results->push_back({sum.loss_sum, sum.samples, sum.correct});
+    begin = end;
   }
 }
 

@@ -44,7 +44,7 @@ class MicroBatches {
   std::optional<Taken> Take();
   Outcome& outcome(uint64_t index) { return outcomes_[index]; }
 
-  // By range; micro-batches are summed in the order of their ids.
+  // By range; micro-batches are summed along the tree of their ids.
   void Sum(absl::InlinedVector<RangeResult, 8>* results) const;
 
  private:

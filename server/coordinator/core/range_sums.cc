@@ -23,11 +23,12 @@ bool RangeSums::Add(const StepMetrics& metrics) {
       inside = ranges_.erase(inside);
     }
   }
-  ranges_.emplace(first, Entry{end, metrics.loss_sum(), metrics.samples(), metrics.correct()});
+  MergeSiblings(ranges_.emplace(
+      first, Entry{end, {metrics.loss_sum(), metrics.samples(), metrics.correct()}}));
   ids_ += count;
   if (ranges_.size() > ranges_kept_) {
     const auto lowest = ranges_.begin();
-    AddTo(folded_sum_, lowest->second);
+    AddTo(folded_sum_, lowest->second.sum);
     folded_.MarkRange(lowest->first, lowest->second.end);
     ranges_.erase(lowest);
   }
@@ -42,14 +43,32 @@ bool RangeSums::Has(uint64_t id) const {
 
 RangeSums::Total RangeSums::Sum() const {
   Total total = folded_sum_;
-  for (const auto& [first, entry] : ranges_) AddTo(total, entry);
+  for (const auto& [first, entry] : ranges_) AddTo(total, entry.sum);
   return total;
 }
 
-void RangeSums::AddTo(Total& total, const Entry& entry) {
-  total.loss_sum += entry.loss_sum;
-  total.samples += entry.samples;
-  total.correct += entry.correct;
+void RangeSums::MergeSiblings(Entries::iterator it) {
+  for (;;) {
+    const uint64_t count = it->second.end - it->first;
+    const bool is_left = (it->first & count) == 0;
+    if (!is_left && it == ranges_.begin()) return;
+    const auto left = is_left ? it : std::prev(it);
+    const auto right = std::next(left);
+    if (right == ranges_.end() || left->first != (it->first & ~count) ||
+        left->second.end != right->first || right->second.end != right->first + count) {
+      return;
+    }
+    left->second.end = right->second.end;
+    AddTo(left->second.sum, right->second.sum);
+    ranges_.erase(right);
+    it = left;
+  }
+}
+
+void RangeSums::AddTo(Total& total, const Total& more) {
+  total.loss_sum += more.loss_sum;
+  total.samples += more.samples;
+  total.correct += more.correct;
 }
 
 std::vector<std::pair<uint64_t, uint64_t>> RangeSums::Ranges() const {

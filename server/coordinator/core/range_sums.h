@@ -14,8 +14,9 @@
 namespace starling::coordinator {
 
 // Ranges are aligned, so two of them are either disjoint or nested. A range inside a known one is
-// ignored; a range that contains known ones replaces them. Sums are taken in the order of the
-// ranges, not of their arrival, so the same ranges give the same bits.
+// ignored; a range that contains known ones replaces them. The halves of a range become that range,
+// so the same ids give the same bits, in whatever order they arrive and however steps are divided,
+// and a pass without gaps is a few ranges.
 //
 // Only the highest `ranges_kept` ranges are kept individually; the others are folded into one sum.
 // A late range below them counts unless it overlaps a folded one. So memory does not grow with the
@@ -50,14 +51,15 @@ class RangeSums {
  private:
   struct Entry {
     uint64_t end = 0;
-    double loss_sum = 0;
-    uint64_t samples = 0;
-    uint64_t correct = 0;
+    Total sum;
   };
-  static void AddTo(Total& total, const Entry& entry);
+  using Entries = std::multimap<uint64_t, Entry>;  // by first id
+
+  void MergeSiblings(Entries::iterator it);
+  static void AddTo(Total& total, const Total& more);
 
   size_t ranges_kept_ = 1 << 16;
-  std::multimap<uint64_t, Entry> ranges_;                  // by first id
+  Entries ranges_;
   Coverage folded_{std::numeric_limits<uint64_t>::max()};  // ids in folded_sum_
   Total folded_sum_;
   uint64_t ids_ = 0;

@@ -50,6 +50,20 @@ TEST(RangeSums, TheOrderOfArrivalDoesNotChangeABit) {
   EXPECT_EQ(forward.Sum().loss_sum, backward.Sum().loss_sum);
 }
 
+TEST(RangeSums, TheDivisionOfAStepDoesNotChangeABit) {
+  const auto loss = [](uint64_t id) { return 1.0 / static_cast<double>(id + 3); };
+  RangeSums whole;
+  RangeSums parts;
+  for (uint64_t id = 0; id < 200; id += 2) {
+    whole.Add(Range(id, 2, loss(id) + loss(id + 1)));
+    parts.Add(Range(id + 1, 1, loss(id + 1)));
+    parts.Add(Range(id, 1, loss(id)));
+  }
+  EXPECT_EQ(parts.ids(), whole.ids());
+  EXPECT_EQ(parts.Sum().loss_sum, whole.Sum().loss_sum);
+  EXPECT_EQ(parts.Ranges().size(), 3u) << "128, 64 and 8";
+}
+
 TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
   RangeSums sums;
   EXPECT_FALSE(sums.Add(Range(0, 0, 1)));
@@ -60,12 +74,12 @@ TEST(RangeSums, RangesThatAreNotAlignedAreIgnored) {
   EXPECT_EQ(sums.ids(), 0u);
 }
 
-// Folding changes nothing: no bit of the sum, and no range counts twice.
+// Of ranges with gaps. Folding changes nothing: no bit of the sum, and no range counts twice.
 TEST(RangeSums, ALongPassIsSummedUpAsItGoes) {
   RangeSums all;
   RangeSums few(10);
   for (uint64_t i = 0; i < 1000; ++i) {
-    const StepMetrics range = Range(i * 2, 2, 1.0 / static_cast<double>(i + 3));
+    const StepMetrics range = Range(i * 4, 2, 1.0 / static_cast<double>(i + 3));
     EXPECT_TRUE(all.Add(range));
     EXPECT_TRUE(few.Add(range));
   }
@@ -73,7 +87,6 @@ TEST(RangeSums, ALongPassIsSummedUpAsItGoes) {
   EXPECT_EQ(few.Sum().samples, all.Sum().samples);
   EXPECT_EQ(few.ids(), 2000u);
   EXPECT_TRUE(few.Has(100));
-  EXPECT_EQ(few.Ranges().size(), 11u);
   EXPECT_FALSE(few.Add(Range(100, 2, 1.0)));
   EXPECT_FALSE(few.Add(Range(128, 128, 1.0)));
   EXPECT_EQ(few.ids(), 2000u);
@@ -81,7 +94,7 @@ TEST(RangeSums, ALongPassIsSummedUpAsItGoes) {
 
 TEST(RangeSums, WhatComesLateStillCounts) {
   RangeSums sums(10);
-  for (uint64_t i = 1; i < 100; ++i) sums.Add(Range(i, 1, 1.0, 1));
+  for (uint64_t i = 1; i < 100; ++i) sums.Add(Range(i * 2, 1, 1.0, 1));
   EXPECT_TRUE(sums.Add(Range(0, 1, 1.0, 1)));
   EXPECT_FALSE(sums.Add(Range(0, 1, 1.0, 1)));
   EXPECT_EQ(sums.Sum().samples, 100u);
