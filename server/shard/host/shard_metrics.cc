@@ -35,19 +35,14 @@ void AddJob(const std::string& job, const ShardJobMetrics& metrics, admin::Metri
 void ShardMetrics::Show(const std::string& job,
                         const std::shared_ptr<const ShardJobMetrics>& metrics) {
   MutexLock lock(&mutex_);
+  std::erase_if(jobs_, [](const auto& known) { return known.second.expired(); });
   jobs_[job] = metrics;
 }
 
 void ShardMetrics::AddMetrics(admin::MetricsText& text) const {
   MutexLock lock(&mutex_);
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    const std::shared_ptr<const ShardJobMetrics> metrics = it->second.lock();
-    if (metrics == nullptr) {
-      it = jobs_.erase(it);
-    } else {
-      AddJob(it->first, *metrics, text);
-      ++it;
-    }
+  for (const auto& [job, known] : jobs_) {
+    if (const auto metrics = known.lock()) AddJob(job, *metrics, text);
   }
 }
 

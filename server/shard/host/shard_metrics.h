@@ -38,7 +38,8 @@ class ShardMetrics {
 
  private:
   mutable Mutex mutex_;
-  mutable std::map<std::string, std::weak_ptr<const ShardJobMetrics>> jobs_ ABSL_GUARDED_BY(mutex_);
+  // Those of jobs that are gone stay until the next Show.
+  std::map<std::string, std::weak_ptr<const ShardJobMetrics>> jobs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

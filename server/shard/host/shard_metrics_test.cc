@@ -35,6 +35,22 @@ TEST(ShardMetrics, SeriesLiveAsLongAsTheJob) {
   EXPECT_EQ(Text(metrics), "");
 }
 
+struct CountedDelete {
+  std::shared_ptr<int> copies;  // each entry of the table keeps one
+  void operator()(const ShardJobMetrics* gone) const { delete gone; }
+};
+
+TEST(ShardMetrics, WithoutAScrapeNothingStaysOfJobsThatAreGone) {
+  ShardMetrics metrics;
+  const auto copies = std::make_shared<int>();
+  for (int i = 0; i < 3; ++i) {
+    const std::string job(1, static_cast<char>('a' + i));
+    metrics.Show(
+        job, std::shared_ptr<const ShardJobMetrics>(new ShardJobMetrics, CountedDelete{copies}));
+    EXPECT_EQ(copies.use_count(), 2) << "ours and the last job's";
+  }
+}
+
 TEST(ShardMetrics, ANewJobOfAnOldNameStartsAnew) {
   ShardMetrics metrics;
   const auto old = std::make_shared<ShardJobMetrics>();
