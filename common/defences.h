@@ -50,6 +50,10 @@ enum class Defence : uint8_t {
   kRecordClock,          // a record has the clock at which its replica enters
   kStateClocks,          // the members' clocks are written with a partition's state
   kSlotsByRecords,       // only records of updates change the optimizer's state
+  kBackupView,           // a backup takes records of its own view alone
+  kAckView,              // a primary takes what a backup of its own view says alone
+  kSnapshotBeforeTail,   // a learner repeats records once it has the whole snapshot
+  kWholeBeforeLead,      // a backup that does not have all never becomes the primary
   kCount,
 };
 
@@ -93,7 +97,11 @@ constexpr const char* DefenceName(Defence defence) {
                                     "record-scalars",
                                     "record-clock",
                                     "state-clocks",
-                                    "slots-by-records"};
+                                    "slots-by-records",
+                                    "backup-view",
+                                    "ack-view",
+                                    "snapshot-before-tail",
+                                    "whole-before-lead"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

@@ -203,6 +203,9 @@ Field SpecField() {
                "of activations and their gradients: fp32, bf16 or fp16, whose loss is scaled"),
           Leaf("tf32", T::kBoolean, "false",
                "with fp32: a GPU may round what it multiplies to tf32; CPUs do not"),
+          Word("durability", {"auto", "replicated", "none"},
+               "copies of parameters and optimizer state: auto (two where there are two shards), "
+               "replicated, or none"),
           Group("workers", T::kMap, "how many",
                 {Into("workers_min", Integer("min", {1, limits::kWorkersPerJobMax}, "1",
                                              "starts with at least so many")),

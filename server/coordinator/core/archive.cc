@@ -33,10 +33,13 @@ bool Core::MayArchive(const Job& job) const {
   if (newest > 0 &&
       std::pair(job.state.ended_number(), job.uid()) >= *std::prev(ended_.end(), newest))
     return false;
-  const auto is_told = [&](const View& view) {
-    const auto shard = shards_.find(view.primary());
+  const auto shard_is_told = [&](uint32_t id) {
+    const auto shard = shards_.find(id);
     return shard != shards_.end() && !shard->second.fenced() &&
            shard->second.told.contains(job.uid());
+  };
+  const auto is_told = [&](const View& view) {
+    return shard_is_told(view.primary()) || shard_is_told(view.backup());
   };
   if (std::any_of(job.state.views().begin(), job.state.views().end(), is_told)) return false;
   size_t bytes = job.stored.ByteSizeLong() + job.state.ByteSizeLong();
@@ -46,12 +49,19 @@ bool Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
-Archived::Partition Core::OnShard(const Job& job, const View& view) {
+std::vector<Archived::Partition> Core::OnShards(const Job& job, const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
-  if (view.partition() >= job.partition_elements.size()) return on;
-  on.elements = job.partition_elements[view.partition()];
-  on.bytes = job.partition_bytes[view.partition()];
-  return on;
+  if (view.partition() < job.partition_elements.size()) {
+    on.elements = job.partition_elements[view.partition()];
+    on.bytes = job.partition_bytes[view.partition()];
+  }
+  std::vector<Archived::Partition> copies = {on};
+  if (view.backup() == 0) return copies;
+  on.shard = view.backup();
+  on.incarnation = view.backup_incarnation();
+  on.backup = true;
+  copies.push_back(on);
+  return copies;
 }
 
 Archived Core::Pack(Job& job) {
@@ -70,7 +80,9 @@ Archived Core::Pack(Job& job) {
   packed.mutable_partition_bytes()->Assign(job.partition_bytes.begin(), job.partition_bytes.end());
   packed.set_unreadable(std::move(job.unreadable));
   Archived archived{.ended_at = job.ended_at, .bytes = packed.SerializeAsString()};
-  for (const View& view : packed.state().views()) archived.on.push_back(OnShard(job, view));
+  for (const View& view : packed.state().views()) {
+    for (const Archived::Partition& on : OnShards(job, view)) archived.on.push_back(on);
+  }
   return archived;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -19,6 +20,7 @@
 #include "server/coordinator/core/job.h"
 #include "server/coordinator/core/records.h"
 #include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/core/views.h"
 #include "server/coordinator/curves/job_curve.h"
 #include "server/coordinator/explain/evidence.h"
 #include "server/coordinator/guard/policy_guard.h"
@@ -206,13 +208,21 @@ class Core {
   bool StartIfPossible(Job& job, const Job* turn);
   void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
   std::vector<ShardLoad> LiveShards(bool alone) const;
-  static std::vector<ShardId> Place(const Job& job, const std::vector<ShardLoad>& shards);
-  static std::string MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
-                                const std::map<uint32_t, Shard>& names);
+  std::vector<ShardId> Place(const Job& job, const std::vector<ShardLoad>& shards) const;
+  std::string MemoryText(const Job& job, const std::vector<ShardLoad>& shards) const;
   absl::Status CheckShardMemory(const Job& job) const;
   static uint32_t MostWorkers(const Job& job);
   uint32_t Room(const Job& job);
   std::string WaitsFor(const Job& job) const;
+
+  // copies.cc: which shards have copies of which partitions
+  bool Replicates(const Job& job, size_t shards) const;  // given so many live shards
+  void ChangeViews(Job& job, const std::function<void()>& change);
+  void LoseCopies(Job& job, const Shard& shard, const std::string& why);
+  void GiveBackups(Job& job);
+  void TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status);
+  static uint32_t WholePartitions(const Job& job);
+  void AddCopies(const Job& job, JobStatus& status) const;
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);
@@ -313,7 +323,7 @@ class Core {
 
   // archive.cc
   bool MayArchive(const Job& job) const;
-  static Archived::Partition OnShard(const Job& job, const View& view);
+  static std::vector<Archived::Partition> OnShards(const Job& job, const View& view);
   static Archived Pack(Job& job);  // moves the job's content out
   void Unpack(const Archived& archived, Job& job);
   void Archive();

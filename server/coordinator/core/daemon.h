@@ -11,6 +11,7 @@
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/core/views.h"
 #include "server/coordinator/explain/window.h"
 
 namespace starling::coordinator {
@@ -114,9 +115,15 @@ struct Shard : Daemon {
   bool whole = false;
   uint64_t value_bytes = 0;  // sum over `held`
 
-  bool hosts(const View& view) const {  // as this incarnation
+  // This incarnation, as views name it.
+  ShardAt at() const { return {id(), stored.incarnation(), stored.registration().address()}; }
+  bool leads(const View& view) const {
     return view.primary() == id() && view.primary_incarnation() == stored.incarnation();
   }
+  bool backs(const View& view) const {
+    return view.backup() == id() && view.backup_incarnation() == stored.incarnation();
+  }
+  bool hosts(const View& view) const { return leads(view) || backs(view); }
 };
 
 }  // namespace starling::coordinator

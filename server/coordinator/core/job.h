@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,10 +51,13 @@ struct Job {
 
   std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
   std::vector<uint64_t> partition_elements;
-  std::vector<uint64_t> partition_bytes;       // planned
-  PartitionReports partitions;                 // empty once the job is over and settled
-  uint64_t views_number = 1;                   // grows with each change of the views
-  std::optional<LeaseTable> training;          // of state.epoch; SSP and async
+  std::vector<uint64_t> partition_bytes;         // planned
+  PartitionReports partitions;                   // empty once the job is over and settled
+  uint64_t views_number = 1;                     // grows with each change of the views
+  std::set<uint64_t> unfit;                      // incarnations of shards that cannot be a backup
+  absl::Time backups_at = absl::InfinitePast();  // when it next looks for backups
+  absl::Time unreplicated_since = absl::InfiniteFuture();  // while it should be replicated
+  std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
   std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended but are not evaluated
   std::map<uint32_t, RangeSums> train_sums;
   // The first step whose losses this coordinator receives; an earlier coordinator received the
@@ -118,11 +122,12 @@ struct Job {
 
 // A job that is over, serialized.
 struct Archived {
-  struct Partition {
+  struct Partition {  // a copy of one
     uint32_t shard = 0;
     uint64_t incarnation = 0;  // of the shard
     uint64_t elements = 0;
     uint64_t bytes = 0;  // planned
+    bool backup = false;
   };
   absl::Time ended_at;
   std::vector<Partition> on;

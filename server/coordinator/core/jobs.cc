@@ -45,7 +45,7 @@ void Core::Forget(Job& job) {
   std::erase_if(logs_, [uid](const PendingLogs& logs) { return logs.uid == uid; });
   for (const View& view : job.state.views()) CountView(job, view, -1);
   std::set<uint32_t> shards;
-  for (const View& view : job.state.views()) shards.insert(view.primary());
+  for (const View& view : job.state.views()) shards.insert({view.primary(), view.backup()});
   if (!job.spec().output().empty()) by_output_.erase(job.spec().output());
   by_name_.erase(job.name());
   by_state_[job.state.state()].erase(uid);
@@ -94,7 +94,7 @@ uint64_t Core::OlderThan(uint64_t uid, const std::vector<JobState>& states) cons
 
 // Updates the shard's totals: `sign` 1 adds the view, -1 removes it.
 void Core::CountView(const Job& job, const View& view, int sign) {
-  CountView(job.uid(), OnShard(job, view), sign);
+  for (const Archived::Partition& on : OnShards(job, view)) CountView(job.uid(), on, sign);
 }
 
 void Core::CountView(uint64_t uid, const Archived::Partition& on, int sign) {
@@ -103,7 +103,7 @@ void Core::CountView(uint64_t uid, const Archived::Partition& on, int sign) {
   Shard& shard = it->second;
   shard.named_by += static_cast<uint64_t>(sign);
   if (on.incarnation != shard.stored.incarnation()) return;
-  shard.partitions += static_cast<uint64_t>(sign);
+  if (!on.backup) shard.partitions += static_cast<uint64_t>(sign);
   shard.elements += static_cast<uint64_t>(sign) * on.elements;
   // If the shard has reported that the job has ended there, only values are left.
   const auto held = shard.held.find(uid);

@@ -221,7 +221,7 @@ void Core::Lose(Worker& worker, const std::string& why) {
   schedule_ = true;
 }
 
-// Shards are not replicated, so what the shard hosted is lost.
+// The shard's copies are lost. The values are lost where no other copy is complete.
 void Core::Lose(Shard& shard, const std::string& why) {
   if (shard.fenced()) return;
   shard.stored.set_fenced(true);
@@ -231,30 +231,7 @@ void Core::Lose(Shard& shard, const std::string& why) {
     TellToRejoin<ShardOrders>(shard.parked->call);
     shard.parked.reset();
   }
-  for (const uint64_t uid : JobsOn(shard)) {
-    Job& job = *FindJob(uid);
-    std::vector<uint32_t> lost;
-    uint64_t elements = 0;
-    for (const View& view : job.state.views()) {
-      if (!shard.hosts(view)) continue;
-      lost.push_back(view.partition());
-      elements += job.partition_elements[view.partition()];
-    }
-    const std::string what = absl::StrCat(
-        "shard ", shard.name(), " at ", shard.stored.registration().address(), " is gone (", why,
-        "): lost partition", lost.size() == 1 ? " " : "s ", absl::StrJoin(lost, ", "), " of ",
-        job.state.views_size(), ", ", elements, " of ", job.stored.parameters(), " parameters");
-    LoseValues(job, shard, lost, why);
-    if (job.running()) {
-      End(job, FAILED, what);
-    } else if (job.over()) {
-      Log(job, what);
-      if (job.state.state() == SUCCEEDED) {
-        job.state.set_reason(what);
-        SaveState(job);
-      }
-    }
-  }
+  for (const uint64_t uid : JobsOn(shard)) LoseCopies(*FindJob(uid), shard, why);
   schedule_ = true;
 }
 

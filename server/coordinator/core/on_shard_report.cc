@@ -64,7 +64,9 @@ void Core::CountViews(const Shard& shard, uint64_t uid, int sign) {
   const auto job = jobs_.find(uid);
   if (job == jobs_.end()) return;
   for (const View& view : job->second.state.views()) {
-    if (view.primary() == shard.id()) CountView(job->second, view, sign);
+    for (const Archived::Partition& on : OnShards(job->second, view)) {
+      if (on.shard == shard.id()) CountView(uid, on, sign);
+    }
   }
 }
 
@@ -98,8 +100,13 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
       partition >= static_cast<uint32_t>(job.state.views_size())) {
     return;
   }
-  const View& view = job.state.views(static_cast<int>(partition));
-  if (!shard.hosts(view)) return;
+  View& view = *job.state.mutable_views(static_cast<int>(partition));
+  if (shard.backs(view)) return TakeBackup(job, shard, status);
+  if (!shard.leads(view)) return;
+  if (TakeWhole(status, view)) {
+    job.backups_at = absl::InfinitePast();  // others may have waited for it
+    SaveState(job);
+  }
   const PartitionStatus& known = job.partitions.Take(status);
   if (job.running()) NoteCounters(job, partition);
   if (job.over()) SettleValues(job);

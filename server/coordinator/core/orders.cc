@@ -25,7 +25,10 @@ void Core::TouchJob(const Job& job) {
   for (const auto& [id, worker] : workers_) {
     if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
   }
-  for (const View& view : job.state.views()) touched_jobs_.emplace(view.primary(), job.uid());
+  for (const View& view : job.state.views()) {
+    touched_jobs_.emplace(view.primary(), job.uid());
+    if (view.backup() != 0) touched_jobs_.emplace(view.backup(), job.uid());
+  }
 }
 
 bool Told::Is(const Job* job, const std::string& rest) const {
@@ -262,6 +265,7 @@ void Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& 
     PartitionOrders* partition = orders.add_partitions();
     partition->set_partition(view.partition());
     *partition->mutable_view() = view;
+    partition->set_backup(shard.backs(view));
   }
 }
 

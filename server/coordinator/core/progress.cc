@@ -25,6 +25,7 @@ void Core::Advance(Job& job) {
     Log(job, "all its workers and shards have reported: goes on");
     TouchJob(job);
   }
+  GiveBackups(job);
   // The next epoch opens at once, unless an earlier epoch is still being evaluated: shards keep a
   // copy of only one epoch.
   AdvanceCurve(job, false);

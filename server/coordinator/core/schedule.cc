@@ -226,13 +226,8 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   job.state.clear_views();
   for (size_t i = 0; i < places.size(); ++i) {
     const Shard& shard = shards_.at(places[i].value);
-    View* view = job.state.add_views();
-    view->set_partition(static_cast<uint32_t>(i));
-    view->set_number(1);
-    view->set_primary(shard.id());
-    view->set_primary_address(shard.stored.registration().address());
-    view->set_primary_incarnation(shard.stored.incarnation());
-    CountView(job, *view, 1);
+    *job.state.add_views() = FirstView(static_cast<uint32_t>(i), shard.at());
+    CountView(job, *job.state.views().rbegin(), 1);
   }
   ++job.views_number;
   SetState(job, RUNNING);
@@ -257,8 +252,9 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   for (const uint64_t uid : UidsIn(RUNNING)) {
     const Job& job = jobs_.at(uid);
     for (const View& view : job.state.views()) {
-      if (job.partitions[view.partition()]) continue;
-      coming[view.primary()] += job.partition_bytes[view.partition()];
+      const uint64_t bytes = job.partition_bytes[view.partition()];
+      if (view.learning()) coming[view.backup()] += bytes;
+      if (!job.partitions[view.partition()]) coming[view.primary()] += bytes;
     }
   }
   std::vector<ShardLoad> shards;
@@ -274,39 +270,61 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   return shards;
 }
 
-std::vector<ShardId> Core::Place(const Job& job, const std::vector<ShardLoad>& shards) {
+// Places the primaries. Empty: there is no room for every copy.
+std::vector<ShardId> Core::Place(const Job& job, const std::vector<ShardLoad>& shards) const {
   if (shards.empty()) return {};
-  return AssignPartitions(job.partition_elements, job.partition_bytes, shards);
+  std::vector<ShardId> primaries =
+      AssignPartitions(job.partition_elements, job.partition_bytes, shards);
+  if (primaries.empty() || !Replicates(job, shards.size())) return primaries;
+  std::vector<ShardLoad> left = shards;
+  std::vector<WantsBackup> wanting;
+  for (uint32_t p = 0; p < primaries.size(); ++p) {
+    const uint64_t elements = job.partition_elements[p], bytes = job.partition_bytes[p];
+    const auto shard = std::find_if(left.begin(), left.end(),
+                                    [&](const ShardLoad& load) { return load.id == primaries[p]; });
+    shard->elements += elements;
+    shard->room_bytes -= bytes;
+    wanting.push_back({p, primaries[p], elements, bytes});
+  }
+  const size_t placed = PlaceBackups(wanting, std::move(left), {}, UINT32_MAX).size();
+  if (placed < wanting.size()) primaries.clear();
+  return primaries;
 }
 
 // "needs 12 MiB of the shards' memory, and they have 4 MiB (ps-0), 2 MiB (ps-1)"
-std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shards,
-                             const std::map<uint32_t, Shard>& names) {
+std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shards) const {
   const auto text = [](uint64_t bytes) { return absl::StrFormat("%.1f MiB", bytes / 1048576.0); };
   std::vector<std::string> rooms;
   for (const ShardLoad& shard : shards) {
     if (rooms.size() == kHoldersShown) break;
     rooms.push_back(
-        absl::StrCat(text(shard.room_bytes), " (", names.at(shard.id.value).name(), ")"));
+        absl::StrCat(text(shard.room_bytes), " (", shards_.at(shard.id.value).name(), ")"));
   }
   if (shards.size() > rooms.size()) {
     rooms.push_back(absl::StrCat("and so on in ", shards.size() - rooms.size(), " more"));
   }
   const uint64_t bytes =
       std::accumulate(job.partition_bytes.begin(), job.partition_bytes.end(), uint64_t{0});
-  return absl::StrCat("needs ", text(bytes), " of the shards' memory, in ",
-                      job.partition_bytes.size(), " partitions, but there is room for ",
-                      absl::StrJoin(rooms, ", "));
+  const bool twice = Replicates(job, shards.size());
+  return absl::StrCat(
+      "needs ", text(twice ? 2 * bytes : bytes), " of the shards' memory, in ",
+      job.partition_bytes.size(),
+      twice ? " partitions with two copies each on different shards" : " partitions",
+      ", but there is room for ", absl::StrJoin(rooms, ", "));
 }
 
 // Whether the present shards could hold the job if there were no other jobs.
 absl::Status Core::CheckShardMemory(const Job& job) const {
   const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
-  if (shards.empty() || !Place(job, shards).empty()) return absl::OkStatus();
+  const bool waits = shards.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED;
+  if (shards.empty() || waits || !Place(job, shards).empty()) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "job ", job.name(), " ", MemoryText(job, shards, shards_),
+      "job ", job.name(), " ", MemoryText(job, shards),
       " even without other jobs: start more shards, or shards with more memory, or train "
-      "a smaller model"));
+      "a smaller model",
+      Replicates(job, shards.size())
+          ? ", or keep one copy (durability: none), which is lost with its shard"
+          : ""));
 }
 
 // What a PENDING job lacks at this moment, and which jobs hold it.
@@ -317,8 +335,12 @@ std::string Core::WaitsFor(const Job& job) const {
     return absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
   }
   const std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  if (loads.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED) {
+    return absl::StrCat("needs two shards (durability: replicated): start another one with `",
+                        options_.shard_command, "`");
+  }
   if (Place(job, loads).empty()) {
-    return absl::StrCat(MemoryText(job, loads, shards_),
+    return absl::StrCat(MemoryText(job, loads),
                         " now: waits for jobs to end, or for ended jobs to be deleted");
   }
   const Supply supply = SupplyFor(&job, nullptr);

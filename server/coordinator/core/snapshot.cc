@@ -121,7 +121,9 @@ absl::Status Core::CheckReferences(const Job& job) const {
     if (!workers_.contains(member.worker())) return Unreadable(records::Worker(member.worker()));
   }
   for (const View& view : job.state.views()) {
-    if (!shards_.contains(view.primary())) return Unreadable(records::Shard(view.primary()));
+    for (const uint32_t shard : {view.primary(), view.backup()}) {
+      if (shard != 0 && !shards_.contains(shard)) return Unreadable(records::Shard(shard));
+    }
   }
   return absl::OkStatus();
 }

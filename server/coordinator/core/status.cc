@@ -121,6 +121,7 @@ JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   if (job.state.has_output()) *status.mutable_output() = job.state.output();
   AddWorkerMetrics(job, status);
   AddShardMetrics(job, status);
+  AddCopies(job, status);
   if (job.over()) AddAverages(job, status);
   status.set_kept_until(KeptUntil(job));
   return status;

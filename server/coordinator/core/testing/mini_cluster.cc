@@ -337,14 +337,17 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
 }
 
 PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
-                                      uint32_t partition) {
+                                      const PartitionOrders& partition) {
   const uint64_t uid = orders.run().job_uid();
   const JobDescription& job = shard.descriptions.at(uid);
   PartitionStatus status;
   *status.mutable_run() = orders.run();
-  status.set_partition(partition);
-  status.set_fault(shard.refuses);
-  if (!shard.refuses.empty()) return status;
+  status.set_partition(partition.partition());
+  status.set_view(partition.view().number());
+  status.set_fault(shard.refuses.empty() && partition.backup() ? shard.refuses_backups
+                                                               : shard.refuses);
+  if (!status.fault().empty() || partition.backup()) return status;
+  status.set_backup_whole(partition.view().backup() != 0 && shard.copies);
   status.set_epoch(orders.epoch());
   status.set_value_bytes(100);
   *status.mutable_times() = shard.times;
@@ -395,7 +398,7 @@ void MiniCluster::Report(MiniShard& shard) {
   for (const auto& [uid, job] : shard.orders.jobs()) {
     if (job.over()) continue;
     for (const PartitionOrders& partition : job.partitions()) {
-      shard.reports.Update(StatusOf(shard, job, partition.partition()));
+      shard.reports.Update(StatusOf(shard, job, partition));
     }
   }
   ShardReport report;

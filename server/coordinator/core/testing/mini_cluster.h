@@ -73,6 +73,8 @@ class MiniCluster {
     std::map<uint64_t, bool> bsp;  // by job uid: the policy that its partitions follow is BSP
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
+    std::string refuses_backups;   // the same, of backups alone
+    bool copies = true;            // backups of its partitions get what they lack
     uint64_t sealed_ahead = 0;     // steps that they have sealed in BSP beyond those that count
     // Of each of its partitions. Each report adds `pace` to `times`.
     PartitionTimes times, pace;
@@ -159,7 +161,8 @@ class MiniCluster {
   uint64_t Covered(uint64_t uid) const;             // items
   uint64_t Begun(const JobDescription& job) const;  // steps of the job
   void TakeOrders(MiniShard& shard, const ShardOrders& orders);
-  PartitionStatus StatusOf(MiniShard& shard, const ShardJob& orders, uint32_t partition);
+  PartitionStatus StatusOf(MiniShard& shard, const ShardJob& orders,
+                           const PartitionOrders& partition);
   // `roster` null: it is left out.
   void CheckDurable(const Run& run, const Roster* roster, uint32_t epoch) const;
 

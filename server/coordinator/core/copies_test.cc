@@ -1,0 +1,190 @@
+// Two copies of each partition, and what becomes of them when shards die.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CopiesTest : public CoordinatorTest {
+ protected:
+  CopiesTest() {
+    cluster.train_samples = 4000;
+    for (const char* name : {"ps-0", "ps-1"}) cluster.AddShard(name);
+    Workers(1);
+  }
+
+  static JobSpec Twice(const std::string& name) {
+    JobSpec spec = MiniCluster::Spec(name, Policy::SSP, 1, 1);
+    spec.set_durability(DURABILITY_REPLICATED);
+    return spec;
+  }
+  bool Whole(const std::string& job) {
+    const JobStatus status = cluster.Status(job);
+    return status.partitions() > 0 && status.partitions_whole() == status.partitions();
+  }
+  bool BecomesWhole(const std::string& job) {
+    return cluster.RunUntil([&] { return Whole(job); }, absl::Seconds(10));
+  }
+  void Begin() {
+    Submit(Twice("a"));
+    ASSERT_TRUE(BecomesWhole("a"));
+  }
+  void Kill(const std::string& shard) {
+    cluster.shards[shard].alive = false;
+    cluster.RunFor(absl::Seconds(7));
+  }
+};
+
+TEST_F(CopiesTest, EachPartitionGetsABackupOnAnotherShard) {
+  Begin();
+  for (const View& view : cluster.Get("a").views()) {
+    EXPECT_NE(view.primary(), view.backup());
+    EXPECT_NE(view.backup(), 0u);
+    EXPECT_EQ(view.number(), 2u);
+    EXPECT_FALSE(view.learning());
+  }
+  EXPECT_EQ(cluster.Status("a").durability(), "replicated");
+  EXPECT_EQ(cluster.Status("a").unreplicated_seconds(), 0);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, AShardsDeathEndsNothing) {
+  Begin();
+  const uint64_t step = cluster.Status("a").step();
+  Kill("ps-0");
+  const JobReply reply = cluster.Get("a");
+  EXPECT_EQ(reply.status().state(), RUNNING) << reply.status().reason();
+  EXPECT_GT(reply.status().step(), step);
+  EXPECT_GT(reply.status().failovers(), 0u);
+  EXPECT_GT(reply.status().unreplicated_seconds(), 0);
+  for (const View& view : reply.views()) {
+    EXPECT_EQ(view.primary(), cluster.shards["ps-1"].identity.id());
+    EXPECT_EQ(view.primary_address(), "ps-1:1");
+    EXPECT_EQ(view.backup(), 0u);
+  }
+  EXPECT_THAT(cluster.JobLog("a"),
+              AllOf(HasSubstr(" continue on the other copy"), HasSubstr(" have one copy left")));
+  cluster.AddShard("ps-0");  // started again
+  EXPECT_TRUE(BecomesWhole("a"));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, OneShardAfterTheOtherMayDie) {
+  Begin();
+  for (const char* shard : {"ps-0", "ps-1", "ps-0"}) {
+    Kill(shard);
+    EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+    cluster.AddShard(shard);
+    ASSERT_TRUE(BecomesWhole("a"));
+  }
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, ALearnerIsNoCopy) {
+  cluster.shards["ps-0"].copies = cluster.shards["ps-1"].copies = false;
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(cluster.Status("a").partitions_whole(), 0u);
+  Kill("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("lost partition"));
+}
+
+TEST_F(CopiesTest, WhatIsWholeIsDurable) {
+  Begin();
+  cluster.StartCoordinator();
+  EXPECT_TRUE(Whole("a"));
+  cluster.shards["ps-0"].alive = false;
+  cluster.RunFor(absl::Seconds(15));
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, AShardThatCannotBeABackupIsNotAskedAgain) {
+  cluster.shards["ps-1"].refuses_backups = "no memory";
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  const JobReply reply = cluster.Get("a");
+  for (const View& view : reply.views()) {
+    const bool on_first = view.primary() == cluster.shards["ps-0"].identity.id();
+    EXPECT_EQ(view.backup() == 0, on_first);
+    EXPECT_EQ(view.number(), on_first ? 3u : 2u);
+  }
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("has no copy on ps-1: no memory"));
+  cluster.AddShard("ps-2");
+  EXPECT_TRUE(BecomesWhole("a"));
+}
+
+TEST_F(CopiesTest, WithOneShardAJobThatIsToBeReplicatedWaits) {
+  cluster.shards["ps-1"].alive = false;
+  cluster.RunFor(absl::Seconds(7));
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("needs two shards (durability: replicated)"));
+  cluster.AddShard("ps-1");
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, WithoutRoomForBothCopiesASubmissionIsRefusedWithTheWayOut) {
+  JobSpec once = Twice("a");
+  once.set_durability(DURABILITY_NONE);
+  // The least room in which one copy fits.
+  uint64_t room = 256;
+  absl::Status fits = absl::UnknownError("");
+  while (!fits.ok() && room < uint64_t{1} << 40) {
+    room = room + room / 4;
+    cluster.memory_room = room;
+    cluster.RunFor(absl::Milliseconds(300));
+    const CallReply reply = cluster.Submit(once, 0, /*dry_run=*/true);
+    fits = std::holds_alternative<absl::Status>(reply) ? std::get<absl::Status>(reply)
+                                                       : absl::OkStatus();
+  }
+  ASSERT_TRUE(fits.ok()) << fits;
+  EXPECT_THAT(std::string(SubmitError(Twice("a")).message()),
+              AllOf(HasSubstr("with two copies each on different shards"),
+                    HasSubstr("or keep one copy (durability: none)")));
+  cluster.memory_room = 2 * room + room / 4;
+  cluster.RunFor(absl::Milliseconds(300));
+  Submit(Twice("a"));
+  EXPECT_TRUE(BecomesWhole("a"));
+}
+
+TEST_F(CopiesTest, OneCopyIsLostWithItsShard) {
+  JobSpec spec = Twice("a");
+  spec.set_durability(DURABILITY_NONE);
+  Submit(spec);
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_EQ(cluster.Status("a").durability(), "none");
+  for (const View& view : cluster.Get("a").views()) EXPECT_EQ(view.backup(), 0u);
+  Kill("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+}
+
+TEST_F(CopiesTest, TheValuesOfAJobThatIsOverOutliveAShard) {
+  cluster.train_samples = 40;
+  Submit(Twice("a"));
+  ASSERT_TRUE(BecomesWhole("a"));
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  cluster.RunFor(absl::Seconds(1));
+  Kill("ps-0");
+  const JobReply reply = cluster.Get("a");
+  EXPECT_EQ(reply.status().reason(), "");
+  for (const PartitionValues& values : reply.values()) {
+    EXPECT_EQ(values.gone(), "");
+    EXPECT_FALSE(values.unknown());
+  }
+  for (const View& view : reply.views()) EXPECT_EQ(view.primary_address(), "ps-1:1");
+  Kill("ps-1");
+  EXPECT_THAT(cluster.Get("a").values(0).gone(), HasSubstr("lost with shard ps-1"));
+  EXPECT_THAT(cluster.Status("a").reason(), Not(HasSubstr("continue")));
+}
+
+}  // namespace
+}  // namespace starling::coordinator
