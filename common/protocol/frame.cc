@@ -57,7 +57,7 @@ ByteReader Reader(absl::Span<const uint8_t> bytes) {
 
 constexpr uint16_t kKnownFlags = frame_flags::kEnter | frame_flags::kPark | frame_flags::kSkip |
                                  frame_flags::kReader | frame_flags::kVersion |
-                                 frame_flags::kSkipped;
+                                 frame_flags::kSkipped | frame_flags::kSnapshot;
 
 absl::Status Refuse(absl::string_view field, absl::string_view expected, uint64_t came) {
   return absl::InvalidArgumentError(
@@ -114,7 +114,7 @@ absl::Status CheckEnums(const FrameHeader& h) {
   if (number(h.type) < 1 || number(h.type) > kFrameTypeLast) {
     return Refuse("type", absl::StrCat("1 to ", kFrameTypeLast), number(h.type));
   }
-  if (number(h.kind) > 4) return Refuse("kind", "0 to 4", number(h.kind));
+  if (number(h.kind) > 5) return Refuse("kind", "0 to 5", number(h.kind));
   if (number(h.codec) < 1 || number(h.codec) > 4) return Refuse("codec", "1 to 4", number(h.codec));
   if (!KnownAnswer(number(h.answer))) return Refuse("answer", "a known one", number(h.answer));
   if (number(h.key.work.purpose) > 2)
@@ -137,6 +137,21 @@ absl::Status CheckWork(const WorkRange& work) {
   return absl::OkStatus();
 }
 
+absl::Status CheckRecordSizes(const FrameHeader& h) {
+  if (h.type != FrameType::kReplicate)
+    return Refuse("type", "replicate where a record comes", static_cast<uint64_t>(h.type));
+  if (h.elements > limits::kSliceElementsMax) {
+    return Refuse("elements", absl::StrCat("at most ", limits::kSliceElementsMax), h.elements);
+  }
+  const size_t tensor = h.elements * sizeof(float);
+  if (h.payload_bytes > tensor && h.payload_bytes - tensor <= limits::kRecordBytesMax)
+    return absl::OkStatus();
+  return Refuse("payload_bytes",
+                absl::StrCat(tensor + 1, " to ", tensor + limits::kRecordBytesMax,
+                             " for a record of ", h.elements, " elements"),
+                h.payload_bytes);
+}
+
 absl::Status CheckSizes(const FrameHeader& h) {
   if (h.payload_bytes > limits::kFramePayloadBytesMax) {
     return Refuse("payload_bytes", absl::StrCat("at most ", limits::kFramePayloadBytesMax),
@@ -148,6 +163,7 @@ absl::Status CheckSizes(const FrameHeader& h) {
         return Refuse("payload_bytes", "0 without a payload", h.payload_bytes);
       if (h.digest != 0) return Refuse("digest", "0 without a payload", h.digest);
       return absl::OkStatus();
+    case PayloadKind::kRecord: return CheckRecordSizes(h);
     case PayloadKind::kDense:
       if (h.elements > limits::kSliceElementsMax) {
         return Refuse("elements", absl::StrCat("at most ", limits::kSliceElementsMax), h.elements);

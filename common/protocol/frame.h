@@ -29,7 +29,7 @@ enum class FrameType : uint8_t {
   // Worker -> shard: requests the slice at `clock`; pending until answered or superseded.
   kPull = 5,
   kValue = 6,       // shard -> worker: the slice
-  kReplicate = 7,   // primary -> backup: a record (no sender until replication exists)
+  kReplicate = 7,   // primary -> backup: a record, a part of a snapshot, or a question (section 12)
   kDecision = 8,    // partition -> partition 0: a step's norm; and back: the step's scale
   kActivation = 9,  // reserved: pipeline parallelism
   kError = 10,      // shard -> worker: rejected, see `answer` and the text in the payload
@@ -40,7 +40,16 @@ inline constexpr uint8_t kFrameTypeLast = 10;
 
 const char* FrameTypeName(FrameType type);  // "push"
 
-enum class PayloadKind : uint8_t { kNone = 0, kDense = 1, kTopK = 2, kRows = 3, kText = 4 };
+enum class PayloadKind : uint8_t {
+  kNone = 0,
+  kDense = 1,
+  kTopK = 2,
+  kRows = 3,
+  kText = 4,
+  // Replicate: an encoded record, and behind it the `elements` fp32 that it applies, of which alone
+  // `digest` is; or a part of a state (kSnapshot).
+  kRecord = 5
+};
 enum class Codec : uint8_t { kFp32 = 1, kFp16 = 2, kBf16 = 3, kInt8 = 4 };
 
 // The outcome of a request, in kAck and kError.
@@ -71,6 +80,8 @@ inline constexpr uint16_t kReader = 8;    // pull by a reader: not a replica; ne
 inline constexpr uint16_t kVersion = 16;  // with kReader, in BSP: exactly the version `clock`
 // Push, decision: the fp16 gradient overflowed, and counts as zero (docs/protocol.md, section 10).
 inline constexpr uint16_t kSkipped = 32;
+// Replicate: a part of a snapshot. Its answer: the backup needs one (docs/protocol.md, section 12).
+inline constexpr uint16_t kSnapshot = 64;
 }  // namespace frame_flags
 
 struct FrameHeader {

@@ -192,7 +192,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"version", [](Bytes* b) { (*b)[4] = 2; }},
       {"type", [](Bytes* b) { (*b)[6] = 0; }},
       {"type", [](Bytes* b) { (*b)[6] = 11; }},
-      {"kind", [](Bytes* b) { (*b)[7] = 5; }},
+      {"kind", [](Bytes* b) { (*b)[7] = 6; }},
       {"codec", [](Bytes* b) { (*b)[8] = 0; }},
       {"codec", [](Bytes* b) { (*b)[8] = 5; }},
       {"answer", [](Bytes* b) { (*b)[9] = 3; }},
@@ -221,6 +221,28 @@ TEST(Frame, NamesWhatIsWrong) {
     EXPECT_NE(status.message().find(c.field), absl::string_view::npos) << c.field << ": " << status;
     EXPECT_EQ(out, FrameHeader()) << c.field;
   }
+}
+
+TEST(Frame, ARecordComesWithWhatItAppliesBehindIt) {
+  FrameHeader h = Sample();
+  h.type = FrameType::kReplicate;
+  h.kind = PayloadKind::kRecord;
+  h.loss_scale_log2 = 0;
+  const auto refusal = [&](uint32_t elements, size_t bytes) {
+    h.elements = elements;
+    h.payload_bytes = static_cast<uint32_t>(bytes);
+    FrameHeader out;
+    return std::string(DecodeFrameHeader(Encoded(h), &out).message());
+  };
+  EXPECT_EQ(refusal(0, 1), "");
+  EXPECT_EQ(refusal(0, limits::kRecordBytesMax), "");
+  EXPECT_EQ(refusal(limits::kSliceElementsMax, limits::kFramePayloadBytesMax), "");
+  EXPECT_NE(refusal(0, limits::kRecordBytesMax + 1).find("payload_bytes"), std::string::npos);
+  EXPECT_NE(refusal(3, 12).find("payload_bytes must be 13 to "), std::string::npos);
+  EXPECT_NE(refusal(limits::kSliceElementsMax + 1, limits::kFramePayloadBytesMax).find("elements"),
+            std::string::npos);
+  h.type = FrameType::kPush;
+  EXPECT_NE(refusal(3, 13).find("type must be replicate where a record comes"), std::string::npos);
 }
 
 TEST(Frame, DigestWithoutPayloadIsRefused) {

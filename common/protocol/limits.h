@@ -34,9 +34,13 @@ static_assert(kStepsPerEpochMax * kMicroBatchesMax <= uint64_t{1} << 53,
 
 // ---- Frames ----
 inline constexpr size_t kFrameHeaderBytes = 192;
-inline constexpr size_t kFramePayloadBytesMax = 4 * size_t{kSliceElementsMax};
+inline constexpr size_t kTensorBytesMax = 4 * size_t{kSliceElementsMax};
+inline constexpr size_t kRecordBytesMax = 128 << 10;  // encoded, without its payload
+// A record and what it applies.
+inline constexpr size_t kFramePayloadBytesMax = kTensorBytesMax + kRecordBytesMax;
 inline constexpr size_t kFrameBytesMax = kFrameHeaderBytes + kFramePayloadBytesMax;
-inline constexpr size_t kStreamInFlightBytesMax = 8 * kFrameBytesMax;  // credit per stream
+// Credit per stream.
+inline constexpr size_t kStreamInFlightBytesMax = 8 * (kFrameHeaderBytes + kTensorBytesMax);
 // Frames received on one stream and not yet handled: beyond either limit, reading pauses.
 inline constexpr size_t kStreamFramesUnhandledMax = 4096;
 // Headers, and payloads that need no credit.
@@ -55,7 +59,9 @@ static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
               "so far the last change has room");
 
 // ---- The log ----
-inline constexpr size_t kRecordBytesMax = 128 << 10;  // encoded, without its payload
+// Sent to a partition's backup and not answered; the records behind them wait.
+inline constexpr uint64_t kRecordsInFlightMax = 64;
+inline constexpr uint64_t kSnapshotFramesInFlightMax = 4;  // the same, of a snapshot
 // Of each slice; a greater lag is told as this one.
 inline constexpr size_t kSliceUpdatesRemembered = 128;
 

@@ -87,13 +87,13 @@ RoleSet SendersOf(FrameType type) {
     // Non-worker pulls: CheckFrameSender.
     case FrameType::kPull: return {kWorker, kClient, kCoordinator};
     case FrameType::kDecision: return {kShard};
+    case FrameType::kReplicate: return {kShard};
     case FrameType::kCredit: return {kWorker, kClient, kShard, kCoordinator};
     // A shard's answers.
     case FrameType::kAck: return {};
     case FrameType::kValue: return {};
     case FrameType::kError: return {};
     // Not sent yet.
-    case FrameType::kReplicate: return {};
     case FrameType::kActivation: return {};
   }
   return {};

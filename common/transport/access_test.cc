@@ -47,6 +47,7 @@ TEST(Access, WorkersPushAndShardsDecide) {
   }
   EXPECT_EQ(SendersOf(FrameType::kPush), RoleSet{PeerRole::kWorker});
   EXPECT_EQ(SendersOf(FrameType::kDecision), RoleSet{PeerRole::kShard});
+  EXPECT_EQ(SendersOf(FrameType::kReplicate), RoleSet{PeerRole::kShard});
 }
 
 TEST(Access, ClientsAndTheCoordinatorReadOnly) {

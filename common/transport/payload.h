@@ -2,6 +2,7 @@
 #ifndef STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 #define STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -42,6 +43,19 @@ class ReceivedPayload {
     for (const Piece& piece : pieces_) {
       if (!piece.empty()) std::memcpy(to, piece.data(), piece.size());
       to += piece.size();
+    }
+  }
+
+  // Copies bytes [begin, begin + size) to `out`; there are so many.
+  void CopyTo(size_t begin, size_t size, void* out) const {
+    auto* to = static_cast<uint8_t*>(out);
+    for (const Piece& piece : pieces_) {
+      const size_t skip = std::min(begin, piece.size());
+      const size_t take = std::min(size, piece.size() - skip);
+      if (take > 0) std::memcpy(to, piece.data() + skip, take);
+      begin -= skip;
+      size -= take;
+      to += take;
     }
   }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -31,6 +32,11 @@ TEST(ReceivedPayload, CopiesWhereverThePiecesAreCut) {
     std::vector<float> copied(floats.size());
     payload.CopyTo(copied.data());
     ASSERT_EQ(copied, floats);
+    const size_t begin = random() % bytes, size = random() % (bytes - begin + 1);
+    std::vector<uint8_t> part(size + 1, 0xA5);
+    payload.CopyTo(begin, size, part.data());
+    ASSERT_EQ(std::memcmp(part.data(), start + begin, size), 0);
+    ASSERT_EQ(part[size], 0xA5);
   }
 }
 

@@ -19,7 +19,7 @@ namespace starling {
 // Whether a frame's payload counts against the stream's credit: tensors do, short texts do not.
 inline bool NeedsCredit(const FrameHeader& header) {
   return header.kind == PayloadKind::kDense || header.kind == PayloadKind::kTopK ||
-         header.kind == PayloadKind::kRows;
+         header.kind == PayloadKind::kRows || header.kind == PayloadKind::kRecord;
 }
 
 struct OutgoingFrame {

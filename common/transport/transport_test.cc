@@ -222,7 +222,7 @@ TEST_F(Transport, SlowReaderBoundsWhatIsUnderWayAndControlStillPasses) {
   Pair pair = Connect();
   pair.there->Keep();
   constexpr size_t kFrames = 20;
-  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kFramePayloadBytesMax;
+  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kTensorBytesMax;
   for (size_t i = 0; i < kFrames; ++i) {
     ASSERT_TRUE(
         pair.stream->Send(Bulk(i, limits::kSliceElementsMax), Floats(limits::kSliceElementsMax), 0)
@@ -328,7 +328,7 @@ TEST_F(Transport, AStreamThatIsHeldUpEndsWhileItIsLetGo) {
 TEST_F(Transport, UrgentOvertakesWhatWaits) {
   Pair pair = Connect();
   pair.there->Keep();
-  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kFramePayloadBytesMax;
+  constexpr size_t kCredit = limits::kStreamInFlightBytesMax / limits::kTensorBytesMax;
   const OutgoingPayload payload = Floats(limits::kSliceElementsMax);
   for (size_t i = 0; i < kCredit; ++i) {
     ASSERT_TRUE(pair.stream->Send(Bulk(1, limits::kSliceElementsMax), payload, 0).ok());
@@ -635,7 +635,7 @@ TEST_F(RawCaller, UnknownMethod) {
 
 TEST_F(RawCaller, WhoSendsMoreThanItsCreditIsCutOff) {
   keep_all_ = true;
-  std::string frame(limits::kFrameBytesMax, '\0');
+  std::string frame(limits::kFrameHeaderBytes + limits::kTensorBytesMax, '\0');
   EncodeFrameHeader(Bulk(1, limits::kSliceElementsMax), reinterpret_cast<uint8_t*>(frame.data()));
   const absl::Status status =
       Call(true, protocol_, frame, "/starling.ParameterServer/Exchange", 20);

@@ -56,7 +56,7 @@ const std::map<FrameType, RoleSet>& FrameRows() {
       {FrameType::kAck, {}},
       {FrameType::kValue, {}},
       {FrameType::kError, {}},
-      {FrameType::kReplicate, {}},
+      {FrameType::kReplicate, {kShard}},
       {FrameType::kActivation, {}},
   };
   return *rows;

@@ -190,7 +190,7 @@ TEST_F(PartitionMemoryTest, TheWorstStreamsEndFirstWhereOldValuesTakeTooMuch) {
   EXPECT_EQ(memory->old_values_room(), 0u);
   EXPECT_FALSE(large->over());
   // What a closed stream was sending may take a moment: room for a frame each.
-  const size_t frame = limits::kFramePayloadBytesMax / value;
+  const size_t frame = limits::kTensorBytesMax / value;
   replaced(1);
   EXPECT_TRUE(large->over());
   EXPECT_FALSE(small->over());

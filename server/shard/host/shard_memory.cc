@@ -58,7 +58,7 @@ bool ShardMemory::CloseWorst(uint64_t bytes, bool any) {
 uint64_t ShardMemory::BytesOfClosed() {
   MutexLock lock(&mutex_);
   if (options_.now() >= closed_until_) closed_ = 0;
-  return closed_ * limits::kFramePayloadBytesMax;
+  return closed_ * limits::kTensorBytesMax;
 }
 
 }  // namespace starling
