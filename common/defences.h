@@ -52,7 +52,7 @@ enum class Defence : uint8_t {
   kSlotsByRecords,       // only records of updates change the optimizer's state
   kBackupView,           // a backup takes records of its own view alone
   kAckView,              // a primary takes what a backup of its own view says alone
-  kSnapshotBeforeTail,   // a learner repeats records once it has the whole snapshot
+  kSnapshotSlots,        // a snapshot has the optimizer's state
   kWholeBeforeLead,      // a backup that does not have all never becomes the primary
   kCount,
 };
@@ -100,7 +100,7 @@ constexpr const char* DefenceName(Defence defence) {
                                     "slots-by-records",
                                     "backup-view",
                                     "ack-view",
-                                    "snapshot-before-tail",
+                                    "snapshot-slots",
                                     "whole-before-lead"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];

@@ -22,8 +22,8 @@ using ConnectionId = Id<struct ConnectionIdTag, uint64_t>;
 
 // ---- Events -----------------------------------------------------------------------------------
 
-// A push, close or pull, or a report to the deciding partition. Any other frame is answered with
-// kBadFrame. `payload` is 0 if there is none.
+// A push, close or pull, a report to the deciding partition, or a primary's question. Any other
+// frame is answered with kBadFrame. `payload` is 0 if there is none.
 struct FrameReceived {
   ConnectionId connection;
   FrameHeader header;
@@ -60,9 +60,34 @@ struct Applied {
   int64_t first_non_finite = -1;  // element of the sum, or -1
 };
 
-// The backup holds all records up to and including `lsn`.
-struct BackupHas {
-  Lsn lsn;
+// ---- From the backup, at a primary (docs/protocol.md, section 12) ----
+
+// The answer to AskBackup, Replicate or SendSnapshot: an ack, or an error with its text. It may be
+// lost, repeated or late.
+struct BackupAnswered {
+  FrameHeader header;
+  std::string text;
+};
+// Everything under way to the backup or back is lost.
+struct BackupDown {
+  std::string why;
+};
+// The answer to TakeSnapshot.
+struct SnapshotTaken {
+  uint64_t frames = 0;
+};
+
+// ---- From the primary, at a backup ----
+
+// A well-formed record, and the payload that it applies, which has the digest in the frame.
+struct RecordReceived {
+  FrameReceived frame;
+  Record record;
+};
+// A frame of a snapshot: a part of the state, or an intact tensor (kDense).
+struct SnapshotReceived {
+  FrameReceived frame;
+  std::string state;
 };
 
 // The coordinator's complete orders for this partition. The last ones win. Older generations,
@@ -72,6 +97,7 @@ struct OrdersReceived {
   ViewNumber view;
   ShardId primary;
   ShardId backup;  // 0: none
+  std::string backup_address;
   RosterList roster;
   PolicyAt policy;  // in force: all partitions have applied everything before its step
   // Its step is decided: everything before it is to be applied.
@@ -90,7 +116,8 @@ struct ConnectionDown {
 struct ShardTick {};  // at least every kShardTickPeriod, for deadlines
 
 using PartitionEvent = std::variant<FrameReceived, Verified, Measured, DecisionReceived, Applied,
-                                    BackupHas, OrdersReceived, ConnectionDown, ShardTick>;
+                                    BackupAnswered, BackupDown, SnapshotTaken, RecordReceived,
+                                    SnapshotReceived, OrdersReceived, ConnectionDown, ShardTick>;
 
 // ---- Actions ----------------------------------------------------------------------------------
 // Carried out in order, so an action sees the effects of earlier actions on the same slice.
@@ -120,11 +147,50 @@ struct ReportNorm {
   FrameHeader header;
 };
 
-// Send the record and its payload to the backup. Answer with BackupHas. Only in views with a
-// backup.
+// Ask the backup which records it has. Answer with BackupAnswered when the backup answers; like
+// every frame to it, the question may be lost. Only in views with a backup.
+struct AskBackup {
+  FrameHeader header;
+};
+
+// Send the record and its payload to the backup. If the merged sum is not finite, send nothing and
+// answer with Applied, which says so.
 struct Replicate {
+  FrameHeader header;
   Record record;
   BufferId payload;  // kApply only
+};
+
+// Keep the present values, slots and copies, in frames that follow those of `state`, until
+// DropSnapshot or the next snapshot. Answer with SnapshotTaken.
+struct TakeSnapshot {
+  std::string state;
+};
+// Send frame `header.clock` of the snapshot to the backup.
+struct SendSnapshot {
+  FrameHeader header;
+};
+struct DropSnapshot {};
+
+// The tensors of a slice in a snapshot.
+enum class TensorPart : uint8_t {
+  kVersion0 = 0,  // the value; with two versions: the even one
+  kVersion1 = 1,
+  kSlot0 = 2,
+  kSlot1 = 3,
+  kCut = 4  // the copy for evaluation
+};
+
+// A snapshot begins: forget all tensors, and keep one or two versions of each value.
+struct BeginTensors {
+  bool two_versions = false;
+};
+// Use the payload as this tensor. A later action releases it.
+struct InstallTensor {
+  SliceId slice;
+  TensorPart part = TensorPart::kVersion0;
+  BufferId payload;
+  bool newest = false;  // it is the newest version of the value
 };
 
 // Update the slice once. Answer with Applied. BSP: out of place, from value buffer `version % 2`
@@ -188,7 +254,8 @@ struct ReportFault {
 };
 
 using PartitionAction =
-    std::variant<Verify, MergeSums, Measure, ReportNorm, Replicate, ApplyNow, SwitchPolicy,
+    std::variant<Verify, MergeSums, Measure, ReportNorm, AskBackup, Replicate, TakeSnapshot,
+                 SendSnapshot, DropSnapshot, BeginTensors, InstallTensor, ApplyNow, SwitchPolicy,
                  CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
 
 }  // namespace starling

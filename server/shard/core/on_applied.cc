@@ -22,14 +22,9 @@ void Partition::Order(Record record, BufferId payload, Waiters waiters) {
   const uint64_t digest = LogDigest(ordered_.digest(), encoded_);
   MustRepeat(record, digest, ordered_);
   NoteOrdered(record);
-  const PartitionLog::Entry& entry =
-      log_.Append({std::move(record), digest, payload, std::move(waiters)});
-  if (backup_.value == 0) {
-    log_.CommitUpTo(log_.ordered());
-  } else {
-    Do(Replicate{entry.record, payload});
-  }
-  Advance();
+  log_.Append({std::move(record), digest, payload, std::move(waiters)});
+  SendRecords();
+  Commit();
 }
 
 // Notes what may be decided now that this record is ordered.
@@ -49,7 +44,7 @@ void Partition::Advance() {
       TakeEffect(*std::move(entry));
       continue;
     }
-    PartitionLog::Entry* entry = log_.HandOut();
+    PartitionLog::Entry* entry = log_stopped_ ? nullptr : log_.HandOut();
     if (entry == nullptr) return;
     if (entry->record.kind != RecordKind::kApply) {
       entry->done = true;  // needs nothing from the host
@@ -73,11 +68,6 @@ void Partition::TakeEffect(PartitionLog::Entry entry) {
     case RecordKind::kCut: FinishCut(copy_before); break;
   }
   if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
-}
-
-void Partition::On(const BackupHas& backup) {
-  log_.CommitUpTo(backup.lsn);
-  Advance();
 }
 
 // The sum is not applied, and no record behind it takes effect, so everything that waits for them

@@ -135,7 +135,8 @@ void Partition::OnReport(const FrameReceived& frame) {
                                                    " decides nothing here (yet): try again"));
   }
   if (h.key.run != config_.run) return refuse(Answer::kStaleRun, "this is another run");
-  if (h.view != view_ || !IsPrimary()) return refuse(Answer::kStaleView, StaleViewText(h));
+  if (h.view < since_ || h.view > view_ || !IsPrimary())
+    return refuse(Answer::kStaleView, StaleViewText(h));
   if (log_stopped_) return refuse(Answer::kNonFinite, fault_);
   if (h.clock >= static_cast<Clock>(config_.steps)) {
     return refuse(Answer::kBadFrame,

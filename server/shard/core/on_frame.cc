@@ -20,6 +20,7 @@ void Partition::On(const FrameReceived& frame) { OnFrame(frame, now_ + kParkedFr
 
 void Partition::OnFrame(const FrameReceived& frame, absl::Time deadline) {
   if (frame.header.type == FrameType::kDecision) return OnReport(frame);
+  if (frame.header.type == FrameType::kReplicate) return OnAsked(frame);
   Verdict verdict = CheckForm(frame.header);
   if (verdict.kind == Verdict::kPass) verdict = CheckFences(frame.header);
   if (verdict.kind == Verdict::kRefuse) return Refuse(frame, verdict);
@@ -153,9 +154,9 @@ Partition::Verdict Partition::CheckFences(const FrameHeader& h) const {
                          config_.run.job.value, ".", config_.run.era)};
   }
   if (!DefenceMasked(Defence::kViewFence)) {
-    if (h.view < view_ || !IsPrimary())
-      return {Verdict::kRefuse, Answer::kStaleView, StaleViewText(h)};
     if (h.view > view_) return {Verdict::kPark, Answer::kNone, ""};
+    if (h.view < since_ || !IsPrimary())
+      return {Verdict::kRefuse, Answer::kStaleView, StaleViewText(h)};
   }
   if (IsReaderPull(h) || ordered_.clocks().IsMember(h.origin) ||
       DefenceMasked(Defence::kIncarnationFence))

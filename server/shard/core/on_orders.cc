@@ -12,51 +12,42 @@ void Partition::On(const OrdersReceived& orders) {
   if (orders.generation < generation_ && !DefenceMasked(Defence::kGeneration)) return;
   generation_ = std::max(generation_, orders.generation);
   if (orders.view > view_) TakeView(orders);
-  if (primary_ != config_.self) return;  // another shard is the primary
+  if (!IsPrimary()) return;  // another shard is the primary
   if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster);
   TakePolicies(orders);
   TakeEpoch(orders);
 }
 
 void Partition::TakeView(const OrdersReceived& orders) {
+  const bool led = IsPrimary();
   view_ = orders.view;
   primary_ = orders.primary;
   backup_ = orders.backup;
-  if (primary_ != config_.self) {
-    StepDown(absl::StrCat("view ", view_.value, " is on shard ", primary_.value));
-  } else if (backup_.value ==
-             0) {  // the coordinator has made it durable that this copy stands alone
-    log_.CommitUpTo(log_.ordered());
-    Advance();
-  }
+  backup_address_ = orders.backup_address;
   recheck_parked_ = true;
+  if (IsPrimary()) {
+    if (!led) Lead();
+    return BeginTalk();
+  }
+  if (led) {  // the shard drops this copy; the new primary answers what waits
+    talk_.stage = Talk::Stage::kNone;
+    return RefuseWaiting(Answer::kStaleView,
+                         absl::StrCat("view ", view_.value, " is on shard ", primary_.value),
+                         /*all=*/true);
+  }
+  if (primary_ != config_.self || !fault_.empty()) return;
+  fault_ = absl::StrCat("view ", view_.value, " has this copy as its primary, and it is not whole");
+  log_stopped_ = true;
+  Do(ReportFault{fault_, Origin()});
 }
 
-// Another shard is the primary now. Uncommitted records never happened; the peers send that work to
-// the new primary. Committed records take effect both here and there.
-void Partition::StepDown(const std::string& text) {
-  RefuseWaiting(Answer::kStaleView, text, /*all=*/true);
-  const auto refuse = [&](const Waiters& waiters, BufferId payload) {
-    for (const Waiter& waiter : waiters)
-      Refuse(waiter, Answer::kStaleView, text, waiter.request.clock);
-    if (payload.value != 0) Do(Release{payload});
-  };
-  for (PartitionLog::Entry& entry : log_.DropUncommitted()) {
-    if (in_flight_.contains(entry.payload)) entry.waiters = TakeInFlight(entry.payload).waiters;
-    refuse(entry.waiters, entry.payload);
-  }
-  RefuseHeld(Answer::kStaleView, text);
-  for (auto& [id, slice] : slices_) {
-    refuse(std::exchange(slice.unsealed, {}), BufferId());
-    for (const BufferId part : slice.tree.Clear()) Do(Release{part});
-    slice.overflowed.reset();
-  }
-  for (const auto& [partition, waiter] : std::exchange(reporters_, {}))
-    refuse({waiter}, BufferId());
-  ordered_ = applied_;
-  for (const PartitionLog::Entry& entry : log_.pending())
-    MustRepeat(entry.record, entry.digest, ordered_);
+// This copy becomes the primary. What it has as a backup is committed, since both copies had it.
+void Partition::Lead() {
+  if (since_.value == 0 && ordered_.lsn().value > 0) ++counters_.promotions;
+  since_ = view_;
   if (decider_.has_value()) decider_->BeginAt(ordered_.next_decision());
+  recheck_closes_ = recheck_cut_ = recheck_policy_ = true;
+  Advance();
 }
 
 void Partition::TakeRoster(const RosterList& roster) {

@@ -19,7 +19,7 @@ void Partition::On(const Verified& verified) {
                           absl::StrCat("the payload has digest ", verified.digest,
                                        ", its header says ", header.digest, ": send it again"));
   }
-  if ((header.view != view_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
+  if ((header.view < since_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
     return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
   }
   if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {

@@ -20,13 +20,12 @@ PolicyAt ToPolicyAt(const PolicyRecord& record) {
 absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                  const PartitionOrders& partition,
                                                  uint64_t generation) {
-  if (partition.view().backup() != 0)
-    return absl::UnimplementedError("this release keeps no backups");
   OrdersReceived orders;
   orders.generation = Generation(generation);
   orders.view = ViewNumber(partition.view().number());
   orders.primary = ShardId(partition.view().primary());
   orders.backup = ShardId(partition.view().backup());
+  orders.backup_address = partition.view().backup_address();
   orders.roster.number = RosterNumber(job.roster().number());
   for (const Member& member : job.roster().members()) {
     orders.roster.members.push_back({ReplicaId(member.replica()), WorkerId(member.worker()),

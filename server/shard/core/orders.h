@@ -10,7 +10,7 @@
 
 namespace starling {
 
-// kInvalidArgument, kUnimplemented: the orders cannot be followed; the message says why.
+// kInvalidArgument: the orders cannot be followed; the message says why.
 absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
                                                  const PartitionOrders& partition,
                                                  uint64_t generation);

@@ -11,8 +11,11 @@
 
 namespace starling {
 
-Partition::Partition(PartitionConfig config)
-    : config_(std::move(config)), applied_(&config_), ordered_(applied_) {
+Partition::Partition(PartitionConfig config, FirstState first)
+    : config_(std::move(config)),
+      applied_(&config_),
+      ordered_(applied_),
+      has_copy_(first == FirstState::kFirstValues) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
     decided_slices_ += info.decided ? 1 : 0;
@@ -40,6 +43,7 @@ void Partition::Settle() {
     if (std::exchange(recheck_pulls_, false)) TryAllPulls();
   }
   TryReport();
+  TryTalk();
 }
 
 Partition::SliceWork* Partition::FindSlice(SliceId id) {
@@ -140,6 +144,9 @@ PartitionStatus Partition::Status() const {
     status.set_loss_scale(std::ldexp(1.0, applied_.loss_scale().log2));
     status.set_skipped_steps(applied_.skipped_steps());
   }
+  status.set_backup_whole(talk_.whole);
+  if (talk_.stage != Talk::Stage::kNone)
+    status.set_backup_behind(log_.ordered().value - std::min(talk_.acked, log_.ordered()).value);
   status.set_fault(fault_);
   return status;
 }

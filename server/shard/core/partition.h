@@ -1,6 +1,6 @@
-// One partition of a job on the shard that is its primary, as a pure core: docs/protocol.md,
-// sections 2 to 4 and 7. The same events at the same times give the same actions; no I/O, no
-// threads, no clock.
+// One copy of a job's partition, as a pure core: docs/protocol.md, sections 2 to 4, 7 and 12. As the
+// primary it decides; as the backup it repeats the primary's records. The same events at the same
+// times give the same actions; no I/O, no threads, no clock.
 //
 //   Partition partition(MakePartitionConfig(job, layout, id, self).value());
 //   partition.Step(OrdersReceived{...}, now, actions);  // the values are initialised
@@ -45,6 +45,11 @@ inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
 inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
+// How often a silent backup is asked where it is, how soon one that refused or was cut off is asked
+// again, and how long it may leave frames unanswered.
+inline constexpr absl::Duration kAskBackupPeriod = absl::Milliseconds(500);
+inline constexpr absl::Duration kAskBackupSoon = absl::Milliseconds(50);
+inline constexpr absl::Duration kBackupSilence = absl::Seconds(10);
 
 using PartitionActions = std::vector<PartitionAction>;
 
@@ -69,12 +74,28 @@ struct PartitionCounters {
   uint64_t repeated_reports = 0;
   uint64_t duplicate_reports = 0;
   uint64_t stale_decisions = 0;
+  uint64_t promotions = 0;      // from backup to primary
+  uint64_t snapshots = 0;       // taken for a backup
+  uint64_t wholes = 0;          // times that a backup had everything committed
+  uint64_t resumed = 0;         // backups that went on after their last record
+  uint64_t stale_answers = 0;   // answers of another view or another round of asking
+  uint64_t learned = 0;         // snapshots received completely
+  uint64_t repeated = 0;        // records of a primary
+  uint64_t repeated_again = 0;  // records that had come before
+  uint64_t early_records = 0;   // records that came before the snapshot was complete
+  uint64_t fenced_records = 0;  // frames of replication of another view
+};
+
+// How a copy starts.
+enum class FirstState : uint8_t {
+  kFirstValues,  // with the job's first values
+  kNothing       // empty: a learner, which waits for a snapshot
 };
 
 // One thread at a time.
 class Partition {
  public:
-  explicit Partition(PartitionConfig config);
+  explicit Partition(PartitionConfig config, FirstState first = FirstState::kFirstValues);
   Partition(const Partition&) = delete;
   Partition& operator=(const Partition&) = delete;
 
@@ -103,6 +124,10 @@ class Partition {
   const PartitionState& ordered() const { return ordered_; }
   // Payload bytes of the frames that wait for orders.
   uint64_t parked_bytes() const;
+  // False of a learner until its snapshot is complete.
+  bool has_copy() const { return has_copy_; }
+  bool leads() const { return IsPrimary(); }
+  const std::string& backup_address() const { return backup_address_; }
 
  private:
   using Waiter = PartitionLog::Waiter;
@@ -219,7 +244,6 @@ class Partition {
   void TakeEffect(PartitionLog::Entry entry);
   void On(const Applied& applied);
   void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite);
-  void On(const BackupHas& backup);
   void FinishApply(PartitionLog::Entry& entry);
 
   // on_close.cc
@@ -250,7 +274,7 @@ class Partition {
   // on_orders.cc
   void On(const OrdersReceived& orders);
   void TakeView(const OrdersReceived& orders);
-  void StepDown(const std::string& text);
+  void Lead();
   void TakeRoster(const RosterList& roster);
   void TakeEpoch(const OrdersReceived& orders);
   // Refuses waiting closes and pulls of non-members, or of everyone (`all`).
@@ -274,8 +298,35 @@ class Partition {
   void TryCut();
   void FinishCut(std::optional<uint32_t> copy_before);
 
+  // on_backup.cc: a primary's side of replication
+  void BeginTalk();
+  void AskAgain(absl::Time at);
+  void Ask();
+  void TryTalk();
+  FrameHeader ToBackup() const;
+  void On(const BackupAnswered& answer);
+  void On(const BackupDown& down);
+  void On(const SnapshotTaken& taken);
+  void Follow(Lsn has);
+  void SendSnapshotFrames();
+  void SendRecords();
+  void Commit();
+
+  // on_replicated.cc: a backup's side
+  bool TakesFrom(const FrameReceived& frame);
+  void RefuseReplicated(const FrameReceived& frame, Answer answer, const std::string& text);
+  void AnswerPrimary(const FrameReceived& frame);
+  void OnAsked(const FrameReceived& frame);
+  void On(const RecordReceived& received);
+  bool RepeatRecord(const Record& record, BufferId payload);
+  void On(const SnapshotReceived& received);
+  void BeginLearning(const FrameHeader& first);
+  bool ReadState(const FrameReceived& frame);
+  bool TakeTensor(const FrameReceived& frame);
+  void FinishLearning();
+
   // partition.cc
-  bool IsPrimary() const { return view_.value != 0 && primary_ == config_.self; }
+  bool IsPrimary() const { return view_.value != 0 && primary_ == config_.self && has_copy_; }
   void On(const ShardTick&) {}
   void Settle();
   template <typename T>
@@ -297,8 +348,10 @@ class Partition {
   // Ordered by the coordinator.
   Generation generation_;
   ViewNumber view_;
+  ViewNumber since_;  // the view in which this copy became the primary
   ShardId primary_;
   ShardId backup_;
+  std::string backup_address_;
   std::deque<PolicyAt> policies_;  // not in force here yet, ascending
   PolicyNumber in_force_;          // policies up to this one may be in force
   PolicyNumber drained_for_;       // everything before this policy's step is applied
@@ -321,6 +374,36 @@ class Partition {
   absl::btree_map<ConnectionId, ParkedUse> parked_use_;
   absl::btree_map<ReplicaId, std::deque<Waiter>> closes_;
   absl::btree_map<PullKey, WaitingPull> pulls_;
+
+  // A primary's talk with its backup in one view (docs/decisions/0012).
+  struct Talk {
+    enum class Stage : uint8_t { kNone, kAsking, kTaking, kCopying, kFollowing };
+    Stage stage = Stage::kNone;
+    uint64_t round = 0;  // of asking; in all frames and their answers; grows across views
+    absl::Time ask_at;   // kAsking
+    absl::Time heard;    // when the last answer came, or the first unanswered frame was sent
+    bool asked = false;  // in this round
+    Lsn acked;           // the backup has everything up to here
+    Lsn sent;
+    Lsn snapshot_at;
+    uint64_t frames = 0, frames_sent = 0, frames_acked = 0;  // of the snapshot
+    // The backup had everything committed: in this view the primary commits nothing alone any more.
+    bool whole = false;
+  };
+  Talk talk_;
+
+  // What a backup knows of its primary.
+  bool has_copy_;
+  ConnectionId primary_stream_;  // the newest
+  struct Learner {
+    uint64_t round = 0;
+    uint64_t next = 0;  // frame
+    std::string state;  // the parts received so far
+    std::optional<PartitionState> read;
+    uint64_t begun_steps = 0;
+    std::deque<std::pair<Record, BufferId>> tail;  // records that came before it was complete
+  };
+  Learner learner_;
 
   // Decisions about the whole job.
   ViewNumber decider_view_;

@@ -282,23 +282,6 @@ TEST(PartitionBspTest, ClosesBehindASumThatOverflowsAreRefused) {
   EXPECT_THAT(t.Text(), HasSubstr("c2 error #7 non-finite"));
 }
 
-// What is in the tree is no record: its workers send it to the next primary.
-TEST(PartitionBspTest, APrimaryThatLosesItsViewGivesUpWhatIsNotSealed) {
-  Transcript t(Bsp());
-  t.Begin(2);
-  t.Verify(t.Push(1, 0, 0, 0, 2));
-  t.Text();
-  OrdersReceived orders = t.Base();
-  orders.view = ViewNumber(2);
-  orders.primary = ShardId(2);
-  t.Step(orders);
-  EXPECT_EQ(t.Text(), R"(
-orders generation 1 view 2 roster 0: epoch 0
-  c1 error #3 stale-view clock 0 lsn 0: view 2 is on shard 2
-  release b3
-)");
-}
-
 // A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both
 // have is the version before, and a reader gets exactly that.
 TEST(PartitionBspTest, AReaderGetsTheVersionThatAllSlicesHave) {

@@ -339,10 +339,11 @@ TEST(PartitionDecisionTest, ADecisionIsAnsweredWhenItIsCommitted) {
   OrdersReceived orders = t.Base();
   orders.backup = ShardId(2);
   t.Quietly([&] { t.Step(orders); });
+  t.Follow();
   t.Send(Report(t, 0, 0, 1), 10);
   t.Send(Report(t, 1, 0, 3), 11);
   t.Send(Report(t, 0, 0, 1), 10);  // repeated meanwhile
-  t.Step(BackupHas{t.partition().log().ordered()});
+  t.BackupHas(2);
   EXPECT_EQ(t.Text(), R"(
 c10 r0.0 report of p0 step 0 norm2 1
 c11 r0.0 report of p1 step 0 norm2 3

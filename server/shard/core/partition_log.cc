@@ -45,15 +45,4 @@ std::optional<PartitionLog::Entry> PartitionLog::TakeDone() {
   return entry;
 }
 
-std::deque<PartitionLog::Entry> PartitionLog::DropUncommitted() {
-  std::deque<Entry> dropped;
-  const Lsn last = std::max(committed_, handed_out_);
-  while (!pending_.empty() && pending_.back().record.lsn > last) {
-    dropped.push_front(std::move(pending_.back()));
-    pending_.pop_back();
-  }
-  ordered_ = std::min(ordered_, std::max(last, applied_));
-  return dropped;
-}
-
 }  // namespace starling

@@ -1,6 +1,6 @@
 // A partition's records that have not taken effect, each with its waiters. A record is ordered,
-// then committed (the backup has it, or there is none), then carried out. It takes effect once all
-// records before it have.
+// then committed (both copies have it, or there is only one copy), then carried out. It takes effect
+// once all records before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 
@@ -33,6 +33,10 @@ class PartitionLog {
     bool done = false;  // carried out
   };
 
+  // All records up to `at` have taken effect.
+  explicit PartitionLog(Lsn at = Lsn())
+      : ordered_(at), committed_(at), handed_out_(at), applied_(at) {}
+
   // The record must have the next position. The result is valid until the next call.
   const Entry& Append(Entry entry);
 
@@ -53,12 +57,10 @@ class PartitionLog {
   // Removes the oldest entry, which takes effect now; nullopt: it is not done, or there is none.
   std::optional<Entry> TakeDone();
 
-  // Removes records that are ordered but neither committed nor handed out, as if they had never
-  // happened.
-  std::deque<Entry> DropUncommitted();
-
   Lsn ordered() const { return ordered_; }
+  Lsn committed() const { return committed_; }
   Lsn applied() const { return applied_; }  // all records up to here have taken effect
+  bool quiet() const { return handed_out_ == applied_; }  // so have all that were handed out
   std::deque<Entry>& pending() { return pending_; }
 
  private:

@@ -186,18 +186,20 @@ TEST(PartitionPolicyTest, AnOrderedPolicyTakesEffectAheadOfTheNext) {
   Transcript t({.policy = kSsp});
   OrdersReceived orders = t.Base();
   orders.backup = ShardId(2);
+  t.Step(orders);
+  t.Follow();
   orders.roster = {RosterNumber(1), {Transcript::Member(1)}};
   orders.policy = {PolicyNumber(1), kAsync, 0};
   t.Step(orders);
   orders.next_policy = {PolicyNumber(2), kBsp, 0};
   t.Step(orders);
   EXPECT_EQ(t.partition().counters().policies, 0u);
-  t.Step(BackupHas{t.partition().log().ordered()});
+  t.BackupHas(t.partition().log().ordered().value);
   EXPECT_EQ(t.partition().applied().policy().number, PolicyNumber(1));
   EXPECT_EQ(t.partition().Status().policy(), 2u);
   orders.policy = *std::exchange(orders.next_policy, std::nullopt);
   t.Step(orders);
-  t.Step(BackupHas{t.partition().log().ordered()});
+  t.BackupHas(t.partition().log().ordered().value);
   EXPECT_EQ(t.partition().counters().policies, 2u);
 }
 

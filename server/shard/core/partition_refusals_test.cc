@@ -39,6 +39,7 @@ TEST(PartitionRefusalsTest, StaleRunsAndViewsChangeNothing) {
     orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
     t.Step(orders);
   });
+  t.set_view(0);
   t.Push(1, 0, 0, 0, 4);
   EXPECT_EQ(t.Text(), R"(
 c1 r1.1 push s0 0:[0,4) b1
@@ -48,18 +49,33 @@ c1 r1.1 push s0 0:[0,4) b3
   c1 error #3 stale-run clock 0 lsn 0: run 7.1; this is 7.0
   release b3
 c1 r1.1 push s0 0:[0,4) b4
-  c1 error #4 stale-view clock 0 lsn 0: view 1; partition 0 is in view 2 on shard 1
+  c1 error #4 stale-view clock 0 lsn 0: view 0; partition 0 is in view 2 on shard 1
   release b4
 )");
   EXPECT_EQ(t.partition().log().applied(), Lsn(2));  // the roster and the entering
 }
 
-TEST(PartitionRefusalsTest, WhatIsVerifiedInALaterViewChangesNothing) {
+// The primary is the same one: only its backup changes.
+TEST(PartitionRefusalsTest, ALaterViewOfTheSamePrimaryFencesNobody) {
   Transcript t(Ssp(0));
   t.Begin(1);
   const uint64_t push = t.Push(1, 0, 0, 0, 4);
   OrdersReceived orders = t.Base();
   orders.view = ViewNumber(2);
+  orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
+  t.Quietly([&] { t.Step(orders); });
+  t.Verify(push);
+  t.Push(1, 0, 0, 4, 4);
+  EXPECT_THAT(t.Text(), ::testing::Not(HasSubstr("stale-view")));
+}
+
+TEST(PartitionRefusalsTest, WhatIsVerifiedUnderAnotherPrimaryChangesNothing) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.primary = ShardId(2);
   orders.roster = {RosterNumber(1), {Member(1, 1, 0)}};
   t.Quietly([&] { t.Step(orders); });
   t.Text();
@@ -149,8 +165,8 @@ TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {
   EXPECT_THAT(refused([](FrameHeader& h) { h.samples = 7; }),
               HasSubstr("the work has 8 samples; got 7"));
   EXPECT_THAT(refused([](FrameHeader& h) { h.clock = -1; }), HasSubstr("clock -1"));
-  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kReplicate; }),
-              HasSubstr("frame type 7"));
+  EXPECT_THAT(refused([](FrameHeader& h) { h.type = FrameType::kActivation; }),
+              HasSubstr("frame type 9"));
   EXPECT_EQ(t.partition().counters().refused, 14u);
 }
 

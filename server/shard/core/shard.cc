@@ -66,21 +66,8 @@ void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generati
   const JobUid uid(job.run.job_uid());
   std::set<PartitionId> wanted;
   for (const PartitionOrders& partition : orders.partitions()) {
-    const PartitionKey key(uid, PartitionId(partition.partition()));
-    wanted.insert(key.second);
-    absl::StatusOr<OrdersReceived> received =
-        ToPartitionOrders(orders, partition, generation.value);
-    if (!received.ok()) {
-      Refuse(orders, partition, received.status());
-      continue;
-    }
-    if (job.partitions.contains(key.second)) {
-      Do(action::Order{key, *std::move(received)});
-      continue;
-    }
-    const InstanceId instance(++last_instance_.value);
-    job.partitions[key.second] = instance;
-    Do(action::Create{key, instance, *std::move(received)});
+    wanted.insert(PartitionId(partition.partition()));
+    TakePartition(job, orders, partition, generation);
   }
   for (auto it = job.partitions.begin(); it != job.partitions.end();) {
     const PartitionKey key(uid, it->first);
@@ -89,6 +76,32 @@ void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generati
     Do(action::Drop{key});
     Do(action::ReportNothingOfPartition{key});
   }
+}
+
+void Shard::TakePartition(Job& job, const ShardJob& orders, const PartitionOrders& partition,
+                          Generation generation) {
+  const PartitionKey key(JobUid(job.run.job_uid()), PartitionId(partition.partition()));
+  absl::StatusOr<OrdersReceived> received = ToPartitionOrders(orders, partition, generation.value);
+  if (!received.ok()) return Refuse(orders, partition, received.status());
+  const uint64_t view = partition.view().number();
+  const auto known = job.partitions.find(key.second);
+  const bool has = known != job.partitions.end();
+  if (has && (known->second.view == view || !partition.backup())) {
+    known->second.view = view;
+    known->second.backup = partition.backup();
+    return Do(action::Order{key, *std::move(received)});
+  }
+  if (has) Do(action::Drop{key});
+  // First values are those of the first view. Later ones have been trained, by another shard.
+  if (!partition.backup() && view > 1) {
+    return Refuse(orders, partition,
+                  absl::FailedPreconditionError(
+                      absl::StrCat("view ", view, " has this shard as the primary of partition ",
+                                   key.second.value, ", of which it has no copy")));
+  }
+  const InstanceId instance(++last_instance_.value);
+  job.partitions[key.second] = {instance, view, partition.backup()};
+  Do(action::Create{key, instance, *std::move(received), partition.backup()});
 }
 
 void Shard::Refuse(const ShardJob& orders, const PartitionOrders& partition,
@@ -121,7 +134,7 @@ void Shard::EndJob(const ShardJob& orders) {
   std::optional<uint64_t> keep;
   if (orders.has_keep_version()) keep = orders.keep_version();
   for (const auto& [partition, instance] : job.partitions)
-    Do(action::End{{uid, partition}, instance, keep});
+    Do(action::End{{uid, partition}, instance.id, keep});
 }
 
 void Shard::On(const event::Ended& event) {
@@ -162,7 +175,7 @@ bool Shard::IsCurrent(const PartitionKey& key, InstanceId instance) const {
   const auto job = jobs_.find(key.first);
   if (job == jobs_.end()) return false;
   const auto partition = job->second.partitions.find(key.second);
-  return partition != job->second.partitions.end() && partition->second == instance;
+  return partition != job->second.partitions.end() && partition->second.id == instance;
 }
 
 }  // namespace starling::shard

@@ -6,6 +6,9 @@
 //
 // Each creation of a partition makes a new instance, which lasts until the partition is dropped.
 // Later reports of that instance are ignored. An ended job keeps its instances until it is dropped.
+//
+// An instance is a copy of one view, as primary or as backup. In a later view only a primary uses
+// it; a backup gets a new, empty instance, which learns from that view's primary.
 #ifndef STARLING_SERVER_SHARD_CORE_SHARD_H_
 #define STARLING_SERVER_SHARD_CORE_SHARD_H_
 
@@ -76,6 +79,7 @@ struct Create {
   PartitionKey key;
   InstanceId instance;
   OrdersReceived orders;
+  bool learns = false;  // it starts empty
 };
 struct Order {
   PartitionKey key;
@@ -138,12 +142,17 @@ class Shard {
 
  private:
   enum class Stage { kPlanning, kRunning, kEnding, kEnded };
+  struct Instance {
+    InstanceId id;
+    uint64_t view = 0;
+    bool backup = false;
+  };
   struct Job {
     Run run;
     Stage stage = Stage::kPlanning;
     ShardJob orders;        // the newest ones, while the job is being planned
     Generation generation;  // of `orders`
-    std::map<PartitionId, InstanceId> partitions;
+    std::map<PartitionId, Instance> partitions;
     size_t not_ended = 0;      // partitions that have not ended; kEnding
     uint64_t value_bytes = 0;  // of the partitions that have ended
   };
@@ -157,6 +166,8 @@ class Shard {
   void Learn();
   void TakeJob(const ShardJob& orders, Generation generation);
   void TakePartitions(Job& job, const ShardJob& orders, Generation generation);
+  void TakePartition(Job& job, const ShardJob& orders, const PartitionOrders& partition,
+                     Generation generation);
   void Refuse(const ShardJob& orders, const PartitionOrders& partition, const absl::Status& why);
   void EndJob(const ShardJob& orders);
   void FinishEnd(Job& job);

@@ -20,7 +20,7 @@ struct Text {
   }
   std::string operator()(const action::Create& a) const {
     return absl::StrCat("create ", KeyText(a.key), " as instance ", a.instance.value, ", view ",
-                        a.orders.view.value);
+                        a.orders.view.value, a.learns ? ", learns" : "");
   }
   std::string operator()(const action::Order& a) const {
     return absl::StrCat("order ", KeyText(a.key), ", view ", a.orders.view.value);
@@ -74,6 +74,12 @@ class ShardTest : public testing::Test {
       orders.set_partition(partition);
       orders.mutable_view()->set_number(1);
     }
+    return job;
+  }
+  static ShardJob InView(uint64_t view, bool backup) {
+    ShardJob job = Running({0});
+    job.mutable_partitions(0)->mutable_view()->set_number(view);
+    job.mutable_partitions(0)->set_backup(backup);
     return job;
   }
   static ShardJob Over() {
@@ -142,12 +148,32 @@ TEST_F(ShardTest, AJobThatDoesNotFitIsRefusedOnceAndForAll) {
   EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}), (Texts{"hold run 7.0"}));
 }
 
-TEST_F(ShardTest, AViewWithABackupIsRefused) {
-  ShardJob job = Running({0}, true);
-  job.mutable_partitions(0)->mutable_view()->set_backup(3);
-  Step(event::Orders{Of(job)});
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
-            (Texts{"report job 7 partition 0 at once: this release keeps no backups"}));
+TEST_F(ShardTest, ABackupIsOfOneViewUnlessItBecomesThePrimary) {
+  Host({});
+  EXPECT_EQ(Step(event::Orders{Of(InView(2, /*backup=*/true))}),
+            (Texts{"hold run 7.0", "create job 7 partition 0 as instance 1, view 2, learns"}));
+  EXPECT_EQ(Step(event::Orders{Of(InView(2, true))}),
+            (Texts{"hold run 7.0", "order job 7 partition 0, view 2"}));
+  EXPECT_EQ(Step(event::Orders{Of(InView(4, true))}),
+            (Texts{"hold run 7.0", "drop job 7 partition 0",
+                   "create job 7 partition 0 as instance 2, view 4, learns"}));
+  EXPECT_EQ(Step(event::Orders{Of(InView(5, false))}),
+            (Texts{"hold run 7.0", "order job 7 partition 0, view 5"}));
+  EXPECT_EQ(Step(event::Orders{Of(InView(6, false))}),
+            (Texts{"hold run 7.0", "order job 7 partition 0, view 6"}))
+      << "a primary keeps its copy";
+  EXPECT_EQ(Step(event::Orders{Of(InView(7, true))}),
+            (Texts{"hold run 7.0", "drop job 7 partition 0",
+                   "create job 7 partition 0 as instance 3, view 7, learns"}))
+      << "one that was replaced learns anew";
+}
+
+TEST_F(ShardTest, NobodyLeadsALaterViewWithFirstValues) {
+  Host({});
+  EXPECT_EQ(Step(event::Orders{Of(InView(3, false))}),
+            (Texts{"hold run 7.0",
+                   "report job 7 partition 0 at once: view 3 has this shard as the primary of "
+                   "partition 0, of which it has no copy"}));
 }
 
 TEST_F(ShardTest, ARosterWithAReplicaTwiceIsRefused) {

@@ -2,7 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,30 +33,40 @@ class Stopwatch {
   const uint64_t begin_us_ = SpanRing::NowMicros();
 };
 
+// Null: no peer waits for an answer to the event.
+const FrameReceived* FrameOf(const PartitionEvent& event) {
+  if (const auto* record = std::get_if<RecordReceived>(&event)) return &record->frame;
+  if (const auto* part = std::get_if<SnapshotReceived>(&event)) return &part->frame;
+  return std::get_if<FrameReceived>(&event);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartitionHost>> PartitionHost::Create(
-    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment) {
+    std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment,
+    FirstState first) {
   STARLING_ASSIGN_OR_RETURN(
       PartitionConfig config,
       MakePartitionConfig(plan->description, plan->layout, partition, environment.self));
   std::unique_ptr<PartitionHost> host(
-      new PartitionHost(std::move(plan), std::move(config), std::move(environment)));
-  STARLING_RETURN_IF_ERROR(host->values_.Make(*host->plan_, partition));
+      new PartitionHost(std::move(plan), std::move(config), std::move(environment), first));
+  if (first == FirstState::kFirstValues) {
+    STARLING_RETURN_IF_ERROR(host->values_.Make(*host->plan_));
+  }
   host->PublishIfDue(false);
   return host;
 }
 
 PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                             Environment environment)
+                             Environment environment, FirstState first)
     : plan_(std::move(plan)),
       environment_(std::move(environment)),
       owner_(environment_.owner),
       memory_(environment_.memory.get()),
       spans_(environment_.spans),
       micro_batches_(config.micro_batches),
-      core_(std::move(config)),
-      values_(memory_, plan_->bsp()),
+      core_(std::move(config), first),
+      values_(memory_, *plan_, core_.config().partition),
       action_memory_(memory_) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
@@ -83,6 +92,7 @@ PartitionHost::~PartitionHost() {
 // A partition that stopped for lack of memory has the values of its last update.
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
   ObserveGone();
+  if (!core_.has_copy()) return nullptr;
   const PartitionStatus status = core_.Status();
   EndedPartition::Position position{
       core_.config().run,        core_.config().partition,
@@ -97,6 +107,7 @@ void PartitionHost::OnFrame(std::shared_ptr<ShardConnection> connection, const F
   if (!fault_.empty()) return SendRefusal(*connection, header, Answer::kNotHosted, fault_);
   const ConnectionId id = connection->id();
   connections_.try_emplace(id, std::move(connection));
+  if (header.type == FrameType::kReplicate) return OnReplicated(id, header, payload);
   if (header.type == FrameType::kPush) {
     const absl::Duration queued = owner_->Now() - arrived;
     ++times_.pushes;
@@ -131,6 +142,12 @@ void PartitionHost::OnDecision(const FrameHeader& answer, std::string text) {
   Handle(DecisionReceived{answer, std::move(text)});
 }
 
+void PartitionHost::OnBackupAnswer(const FrameHeader& answer, std::string text) {
+  Handle(BackupAnswered{answer, std::move(text)});
+}
+
+void PartitionHost::OnBackupDown(std::string why) { Handle(BackupDown{std::move(why)}); }
+
 void PartitionHost::OnTick() {
   if (paused_.has_value()) return;
   Handle(ShardTick{});
@@ -162,10 +179,12 @@ void PartitionHost::HandleWaiting() {
   const uint64_t waiting = core_.parked_bytes();
   memory_->ReturnWaiting(waiting_bytes_ - waiting);
   waiting_bytes_ = waiting;
-  // The coordinator waits for cuts, and for partitions that have drained for a policy.
+  // The coordinator waits for cuts, for partitions that have drained for a policy, and for whole
+  // backups.
   const PartitionCounters& counters = core_.counters();
   if (std::exchange(cuts_reported_, counters.cuts) != counters.cuts) at_once_ = true;
   if (std::exchange(drains_reported_, counters.drains) != counters.drains) at_once_ = true;
+  if (std::exchange(wholes_reported_, counters.wholes) != counters.wholes) at_once_ = true;
   PublishIfDue(false);
 }
 
@@ -258,7 +277,7 @@ void PartitionHost::OutOfMemory() {
 // Refuses frames that arrived while the partition was paused.
 void PartitionHost::RefuseArrived(const std::string& why) {
   for (const PartitionEvent& event : arrived_) {
-    const auto* const frame = std::get_if<FrameReceived>(&event);
+    const FrameReceived* const frame = FrameOf(event);
     if (frame == nullptr) continue;
     const auto connection = connections_.find(frame->connection);
     if (connection == connections_.end()) continue;
@@ -311,13 +330,6 @@ void PartitionHost::Do(const Measure& action) {
 }
 
 void PartitionHost::Do(const ReportNorm& action) { environment_.send_report(action.header); }
-
-void PartitionHost::Do(const Replicate& action) {
-  // Orders with a backup are refused before they reach the core.
-  spdlog::critical("a record at {} is to be replicated, but there is no replication",
-                   action.record.lsn.value);
-  std::abort();
-}
 
 void PartitionHost::Do(const ApplyNow& action) {
   const Buffer& gradient = buffers_.at(action.payload);

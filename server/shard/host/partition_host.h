@@ -1,5 +1,5 @@
-// One partition on its shard: its core, the memory of its values, and the code that carries out the
-// core's actions. It decides nothing.
+// One copy of a partition on its shard: its core, the memory of its values, and the code that
+// carries out the core's actions. It decides nothing.
 #ifndef STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_PARTITION_HOST_H_
 
@@ -46,13 +46,20 @@ class PartitionHost {
     std::function<void(const PartitionStatus& status, bool at_once)> report;
     // Sends the partition's norm to the deciding partition. The answer goes to OnDecision.
     std::function<void(const FrameHeader& report)> send_report;
+    // Sends a frame to the backup's shard. The answer goes to OnBackupAnswer, the loss of the link
+    // to OnBackupDown.
+    std::function<void(const std::string& address, const FrameHeader& header,
+                       OutgoingPayload payload)>
+        send_to_backup;
     PartitionObserver* observer = nullptr;  // for tests; null in a serving process
     absl::Duration apply_wait;              // injected: each update takes this much longer
   };
 
-  // Makes the initial values. kResourceExhausted: there is no memory for them.
+  // Makes the initial values, unless `first` is kNothing: then the primary sends its own.
+  // kResourceExhausted: there is no memory for them.
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
-      std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment);
+      std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment,
+      FirstState first = FirstState::kFirstValues);
   ~PartitionHost();
 
   PartitionHost(const PartitionHost&) = delete;
@@ -64,9 +71,11 @@ class PartitionHost {
   void OnConnectionDown(ConnectionId connection);
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
+  void OnBackupAnswer(const FrameHeader& answer, std::string text);
+  void OnBackupDown(std::string why);
   void OnTick();
-  // The job is over. Returns the readable values: in BSP, those of version `keep_version`. Destroy
-  // the host afterwards, which frees everything else.
+  // The job is over. Returns the readable values: in BSP, those of version `keep_version`. Null: it
+  // is a learner without a complete copy. Destroy the host afterwards, which frees everything else.
   std::unique_ptr<EndedPartition> End(std::optional<uint64_t> keep_version);
 
  private:
@@ -99,9 +108,17 @@ class PartitionHost {
     EventLoop::TimerId timer = 0;
   };
 
-  PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
-                Environment environment);
+  // A part of a snapshot. The memory of its tensor is not written meanwhile.
+  struct SnapshotFrame {
+    FrameHeader header;  // only kind, slice, part and elements
+    OutgoingPayload payload;
+  };
 
+  PartitionHost(std::shared_ptr<const ShardJobPlan> plan, PartitionConfig config,
+                Environment environment, FirstState first);
+
+  void OnReplicated(ConnectionId connection, const FrameHeader& header,
+                    const ReceivedPayload& payload);
   void Handle(PartitionEvent event);
   void HandleWaiting();
   void ObserveGone() const;
@@ -119,7 +136,13 @@ class PartitionHost {
   void Do(const MergeSums& action);
   void Do(const Measure& action);
   void Do(const ReportNorm& action);
+  void Do(const AskBackup& action);
   void Do(const Replicate& action);
+  void Do(const TakeSnapshot& action);
+  void Do(const SendSnapshot& action);
+  void Do(const DropSnapshot& action);
+  void Do(const BeginTensors& action);
+  void Do(const InstallTensor& action);
   void Do(const ApplyNow& action);
   void Do(const SwitchPolicy& action);
   void Do(const CopyForCut& action);
@@ -150,6 +173,7 @@ class PartitionHost {
   std::deque<PartitionEvent> arrived_;
   std::deque<PartitionEvent> events_;  // answers to the current event's actions; handled first
   std::optional<Paused> paused_;
+  std::vector<SnapshotFrame> snapshot_;
 
   uint64_t value_bytes_ = 0;    // of one version of all slices
   uint64_t waiting_bytes_ = 0;  // reserved from memory_
@@ -157,6 +181,7 @@ class PartitionHost {
   Times times_;
   uint64_t cuts_reported_ = 0;
   uint64_t drains_reported_ = 0;
+  uint64_t wholes_reported_ = 0;
   bool changed_ = true;  // since the last report
   bool at_once_ = true;
 };

@@ -26,7 +26,13 @@ ShardHost::ShardHost(const Options& options, Environment environment,
       links_(std::move(streams), {[this](const FrameHeader& answer, std::string text) {
                                     TakeDecision(answer, std::move(text));
                                   },
-                                  [this](const FrameHeader& report) { TakeLocalReport(report); }}) {
+                                  [this](const FrameHeader& report) { TakeLocalReport(report); },
+                                  [this](const FrameHeader& answer, std::string text) {
+                                    TakeBackupAnswer(answer, std::move(text));
+                                  },
+                                  [this](JobUid job, PartitionId partition, std::string why) {
+                                    TakeBackupDown({job, partition}, std::move(why));
+                                  }}) {
   for (int i = 0; i < options_.owner_threads; ++i) {
     owners_.push_back(environment_.make_loop(absl::StrCat("owner-", i)));
   }
@@ -145,6 +151,25 @@ void ShardHost::TakeLocalReport(const FrameHeader& report) {
   });
 }
 
+// ---- Backups ----
+
+void ShardHost::TakeBackupAnswer(const FrameHeader& answer, std::string text) {
+  const std::shared_ptr<HostedPartition> partition =
+      routes_.Find({answer.key.run.job, answer.partition});
+  if (partition == nullptr) return;
+  partition->owner->Post([partition, answer, text = std::move(text)]() mutable {
+    if (partition->host != nullptr) partition->host->OnBackupAnswer(answer, std::move(text));
+  });
+}
+
+void ShardHost::TakeBackupDown(const Routes::Key& key, std::string why) {
+  const std::shared_ptr<HostedPartition> partition = routes_.Find(key);
+  if (partition == nullptr) return;
+  partition->owner->Post([partition, why = std::move(why)]() mutable {
+    if (partition->host != nullptr) partition->host->OnBackupDown(std::move(why));
+  });
+}
+
 // ---- Creation and end of partitions ----
 
 void ShardHost::Step(shard::Event event) {
@@ -193,13 +218,18 @@ void ShardHost::Do(const action::Create& a) {
       .spans = environment_.spans,
       .report = report,
       .send_report = [this](const FrameHeader& norm) { links_.Send(norm); },
+      .send_to_backup =
+          [this](const std::string& address, const FrameHeader& header, OutgoingPayload payload) {
+            links_.Replicate(address, header, std::move(payload));
+          },
       .observer = environment_.observer,
       .apply_wait = options_.inject.ApplyWait(a.key.second)};
+  const FirstState first = a.learns ? FirstState::kNothing : FirstState::kFirstValues;
   hosted->owner->Post([hosted, plan = plans_.at(a.key.first), partition = a.key.second,
-                       orders = a.orders, environment = std::move(environment)]() mutable {
+                       orders = a.orders, environment = std::move(environment), first]() mutable {
     const auto report_to = environment.report;
     absl::StatusOr<std::unique_ptr<PartitionHost>> host =
-        PartitionHost::Create(plan, partition, std::move(environment));
+        PartitionHost::Create(plan, partition, std::move(environment), first);
     if (host.ok()) {
       hosted->host = *std::move(host);
       return hosted->host->OnOrders(std::move(orders));
@@ -207,6 +237,7 @@ void ShardHost::Do(const action::Create& a) {
     PartitionStatus status;
     *status.mutable_run() = plan->description.run();
     status.set_partition(partition.value);
+    status.set_view(orders.view.value);
     status.set_fault(std::string(host.status().message()));
     report_to(status, true);
   });

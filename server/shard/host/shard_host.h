@@ -27,10 +27,10 @@
 #include "common/transport/transport.h"
 #include "server/shard/core/shard.h"
 #include "server/shard/host/connection.h"
-#include "server/shard/host/decision_links.h"
 #include "server/shard/host/injections.h"
 #include "server/shard/host/routes.h"
 #include "server/shard/host/shard_job.h"
+#include "server/shard/host/shard_links.h"
 #include "server/shard/host/shard_memory.h"
 #include "server/shard/host/shard_metrics.h"
 #include "server/shard/host/shard_reporter.h"
@@ -63,7 +63,7 @@ class ShardHost {
     std::function<void(const absl::Status&)> on_failed;
   };
 
-  // `streams`: for streams to deciding shards.
+  // `streams`: for streams to deciding shards and to shards with backups.
   ShardHost(const Options& options, Environment environment, std::unique_ptr<StreamClient> streams);
   ~ShardHost();  // Stop()
 
@@ -98,6 +98,8 @@ class ShardHost {
   // Any thread.
   void TakeDecision(const FrameHeader& answer, std::string text);
   void TakeLocalReport(const FrameHeader& report);
+  void TakeBackupAnswer(const FrameHeader& answer, std::string text);
+  void TakeBackupDown(const Routes::Key& key, std::string why);
 
   // On the control loop.
   void Step(shard::Event event);
@@ -125,7 +127,7 @@ class ShardHost {
   ShardMetrics metrics_;
   std::atomic<uint64_t> next_connection_ = 1;
   const std::shared_ptr<LocalConnection> local_;
-  DecisionLinks links_;
+  ShardLinks links_;
   std::atomic<bool> control_stopped_ = false;
   std::atomic<bool> stopped_ = false;
 

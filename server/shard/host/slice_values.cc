@@ -22,6 +22,14 @@ absl::StatusOr<std::shared_ptr<float>> AllocateFrom(ShardMemory& memory, size_t 
 
 }  // namespace
 
+SliceValues::SliceValues(ShardMemory* memory, const ShardJobPlan& plan, PartitionId partition)
+    : memory_(memory), two_versions_(plan.bsp()) {
+  for (const SliceId id : plan.layout.partitions[partition.value]) {
+    slices_[id].slice = &plan.layout.slices[id.value];
+    slices_[id].rule = &plan.rules[id.value];
+  }
+}
+
 SliceValues::~SliceValues() {
   for (const auto& [id, store] : slices_) {
     for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
@@ -29,11 +37,8 @@ SliceValues::~SliceValues() {
   }
 }
 
-absl::Status SliceValues::Make(const ShardJobPlan& plan, PartitionId partition) {
-  for (const SliceId id : plan.layout.partitions[partition.value]) {
-    Store& store = slices_[id];
-    store.slice = &plan.layout.slices[id.value];
-    store.rule = &plan.rules[id.value];
+absl::Status SliceValues::Make(const ShardJobPlan& plan) {
+  for (auto& [id, store] : slices_) {
     const size_t elements = store.slice->elements;
     STARLING_ASSIGN_OR_RETURN(store.versions[0].data, AllocateFrom(*memory_, elements));
     STARLING_RETURN_IF_ERROR(plan.first_values(*store.slice, store.versions[0].data.get()));
@@ -62,9 +67,28 @@ void SliceValues::LetGo(const Store& store, const Value& value) {
   if (value.data.use_count() > ours) memory_->Retire(value.data);
 }
 
-std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemory& memory) const {
-  const Store& store = slices_.at(update.record.slice);
-  return memory.Allocate(store.slice->elements, &store.versions[IndexOf(update.version + 1)].data);
+std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemory& memory) {
+  Store& store = slices_.at(update.record.slice);
+  const size_t elements = store.slice->elements;
+  std::shared_ptr<float> result =
+      memory.Allocate(elements, &store.versions[IndexOf(update.version + 1)].data);
+  if (result == nullptr || !MakeOwn(store.slot0, elements, memory) ||
+      !MakeOwn(store.slot1, elements, memory)) {
+    return nullptr;
+  }
+  return result;
+}
+
+// Leaves a slot that a snapshot holds to it, and goes on with a copy. False: there is no memory yet,
+// and nothing has changed.
+bool SliceValues::MakeOwn(std::shared_ptr<float>& slot, size_t elements, ActionMemory& memory) {
+  if (slot == nullptr) return true;
+  std::shared_ptr<float> own = memory.Allocate(elements, &slot);
+  if (own == nullptr) return false;
+  if (own == slot) return true;
+  std::memcpy(own.get(), slot.get(), elements * sizeof(float));
+  slot = std::move(own);
+  return true;
 }
 
 void SliceValues::Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result) {
@@ -124,6 +148,49 @@ void SliceValues::DropCopy() {
       LetGo(store, store.cut);
     }
     store.cut = Value();
+  }
+}
+
+std::vector<SliceValues::Tensor> SliceValues::Tensors() const {
+  std::vector<Tensor> tensors;
+  for (const auto& [id, store] : slices_) {
+    const auto add = [&](TensorPart part, const std::shared_ptr<float>& data) {
+      if (data != nullptr) tensors.push_back({id, part, data});
+    };
+    add(TensorPart::kVersion0, store.versions[0].data);
+    add(TensorPart::kVersion1, store.versions[1].data);
+    add(TensorPart::kSlot0, store.slot0);
+    add(TensorPart::kSlot1, store.slot1);
+    add(TensorPart::kCut, store.cut.data);
+  }
+  return tensors;
+}
+
+void SliceValues::Begin(const BeginTensors& action) {
+  for (auto& [id, store] : slices_) {
+    for (const Value* value : {&store.versions[0], &store.versions[1], &store.cut})
+      LetGo(store, *value);
+    store.versions = {};
+    store.current = 0;
+    store.slot0 = store.slot1 = nullptr;
+    store.cut = Value();
+  }
+  two_versions_ = action.two_versions;
+}
+
+void SliceValues::Install(const InstallTensor& action, std::shared_ptr<float> data) {
+  Store& store = slices_.at(action.slice);
+  switch (action.part) {
+    case TensorPart::kVersion0:
+    case TensorPart::kVersion1: {
+      const auto version = static_cast<uint32_t>(action.part);
+      store.versions[version] = Value{std::move(data), 0};
+      if (action.newest) store.current = version;
+      return;
+    }
+    case TensorPart::kSlot0: store.slot0 = std::move(data); return;
+    case TensorPart::kSlot1: store.slot1 = std::move(data); return;
+    case TensorPart::kCut: store.cut = Value{std::move(data), 0}; return;
   }
 }
 

@@ -1,4 +1,4 @@
-// The values of a partition's slices, and the memory of their update rules.
+// The values of a partition's slices, and the memory of their update rules: their slots.
 #ifndef STARLING_SERVER_SHARD_HOST_SLICE_VALUES_H_
 #define STARLING_SERVER_SHARD_HOST_SLICE_VALUES_H_
 
@@ -24,26 +24,32 @@ namespace starling {
 // Used on the owner's thread only.
 class SliceValues {
  public:
-  // A value. It is never written while others read it: streams and copies hold `data`, and an
-  // update then goes to new memory.
+  // A value. It is never written while others read it: streams, copies and snapshots hold `data`,
+  // and an update then goes to new memory.
   struct Value {
     std::shared_ptr<float> data;
     uint64_t digest = 0;  // of the bytes; 0: not known yet
   };
 
-  // `two_versions`: as in BSP. `memory` outlives it.
-  SliceValues(ShardMemory* memory, bool two_versions)
-      : memory_(memory), two_versions_(two_versions) {}
+  // A tensor of a slice, as snapshots have them.
+  struct Tensor {
+    SliceId slice;
+    TensorPart part = TensorPart::kVersion0;
+    std::shared_ptr<float> data;
+  };
+
+  // Without values. `memory` and `plan` outlive it.
+  SliceValues(ShardMemory* memory, const ShardJobPlan& plan, PartitionId partition);
   ~SliceValues();
   SliceValues(const SliceValues&) = delete;
   SliceValues& operator=(const SliceValues&) = delete;
 
-  // Makes the initial values. `plan` outlives this. kResourceExhausted: they have no memory.
-  absl::Status Make(const ShardJobPlan& plan, PartitionId partition);
+  // Makes the initial values. kResourceExhausted: they have no memory.
+  absl::Status Make(const ShardJobPlan& plan);
 
-  // Memory for the update's result: in place, or new memory while the old value is still read.
-  // Null: see ActionMemory.
-  std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory) const;
+  // Memory for the update's result: in place, or new memory while the old value is still read. Slots
+  // that a snapshot holds are replaced by copies. Null: see ActionMemory.
+  std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory);
   // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
   void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
 
@@ -54,6 +60,12 @@ class SliceValues {
   // The copy is a reference, so the slice's next update goes to new memory.
   void CopyForCut();
   void DropCopy();
+
+  // All tensors, to be sent to a learner. Later updates go to new memory while they are held.
+  std::vector<Tensor> Tensors() const;
+  // At a learner: drops all tensors, and installs those of a snapshot.
+  void Begin(const BeginTensors& action);
+  void Install(const InstallTensor& action, std::shared_ptr<float> data);
 
   Value& ValueToSend(const SendValue& action);
   size_t elements(SliceId id) const { return slices_.at(id).slice->elements; }
@@ -76,6 +88,7 @@ class SliceValues {
     Value cut;
   };
 
+  static bool MakeOwn(std::shared_ptr<float>& slot, size_t elements, ActionMemory& memory);
   size_t IndexOf(uint64_t version) const { return two_versions_ ? version % 2 : 0; }
   static HostedSlice Hosted(SliceId id, const Store& store);
   void LetGo(const Store& store, const Value& value);

@@ -55,6 +55,7 @@ std::string RequestText(const FrameHeader& h) {
     case FrameType::kDecision:
       return absl::StrFormat("report of p%d step %d norm2 %g%s", h.reporter.value, h.clock,
                              h.scalar, Skipped(h.flags));
+    case FrameType::kReplicate: return absl::StrCat("question in view ", h.view.value);
     default: return absl::StrCat("frame type ", static_cast<int>(h.type));
   }
 }
@@ -87,11 +88,15 @@ std::string RecordText(const Record& r) {
   return "unknown record";
 }
 
+std::string PayloadText(BufferId payload) {
+  return payload.value == 0 ? "" : absl::StrCat(" b", payload.value);
+}
+
 struct EventText {
   std::string operator()(const FrameReceived& e) const {
     return absl::StrFormat("c%d r%d.%d %s%s", e.connection.value, e.header.origin.replica.value,
                            e.header.origin.incarnation.value, RequestText(e.header),
-                           e.payload.value == 0 ? "" : absl::StrCat(" b", e.payload.value));
+                           PayloadText(e.payload));
   }
   std::string operator()(const Verified& e) const {
     return e.first_non_finite < 0
@@ -114,8 +119,24 @@ struct EventText {
       return absl::StrFormat("not applied %d: non-finite at %d", e.lsn.value, e.first_non_finite);
     return absl::StrCat("applied lsn ", e.lsn.value);
   }
-  std::string operator()(const BackupHas& e) const {
-    return absl::StrCat("backup has lsn ", e.lsn.value);
+  std::string operator()(const BackupAnswered& e) const {
+    if (e.header.type != FrameType::kAck) return absl::StrCat("backup refuses: ", e.text);
+    if (e.header.flags & frame_flags::kSnapshot)
+      return absl::StrCat("backup needs a snapshot from frame ", e.header.clock);
+    return absl::StrCat("backup has lsn ", e.header.base_lsn.value);
+  }
+  std::string operator()(const BackupDown& e) const { return absl::StrCat("backup down: ", e.why); }
+  std::string operator()(const SnapshotTaken& e) const {
+    return absl::StrCat("snapshot of ", e.frames, " frames");
+  }
+  std::string operator()(const RecordReceived& e) const {
+    return absl::StrFormat("c%d replicate %s%s", e.frame.connection.value, RecordText(e.record),
+                           PayloadText(e.frame.payload));
+  }
+  std::string operator()(const SnapshotReceived& e) const {
+    return absl::StrFormat("c%d snapshot frame %d of %d%s", e.frame.connection.value,
+                           e.frame.header.clock, e.frame.header.samples,
+                           PayloadText(e.frame.payload));
   }
   std::string operator()(const OrdersReceived& e) const {
     std::string members;
@@ -153,8 +174,21 @@ struct ActionText {
     return absl::StrFormat("report step %d norm2 %g%s view %d", a.header.clock, a.header.scalar,
                            Skipped(a.header.flags), a.header.view.value);
   }
+  std::string operator()(const AskBackup&) const { return "ask the backup"; }
   std::string operator()(const Replicate& a) const {
     return absl::StrCat("replicate ", RecordText(a.record));
+  }
+  std::string operator()(const TakeSnapshot&) const { return "take a snapshot"; }
+  std::string operator()(const SendSnapshot& a) const {
+    return absl::StrFormat("snapshot frame %d of %d", a.header.clock, a.header.samples);
+  }
+  std::string operator()(const DropSnapshot&) const { return "drop the snapshot"; }
+  std::string operator()(const BeginTensors& a) const {
+    return absl::StrCat("begin tensors, ", a.two_versions ? "two versions" : "one version");
+  }
+  std::string operator()(const InstallTensor& a) const {
+    return absl::StrFormat("install s%d part %d b%d%s", a.slice.value, static_cast<int>(a.part),
+                           a.payload.value, a.newest ? " newest" : "");
   }
   std::string operator()(const ApplyNow& a) const {
     return absl::StrFormat("%s b%d version %d", RecordText(a.record), a.payload.value, a.version);

@@ -121,6 +121,18 @@ class Transcript {
     Step(Verified{BufferId(buffer), digest, first_non_finite});
   }
   void Apply(uint64_t lsn) { Step(Applied{Lsn(lsn)}); }
+  // The backup answers what went to it last: it has all up to here.
+  void BackupHas(uint64_t lsn) {
+    FrameHeader answer = to_backup_;
+    answer.type = FrameType::kAck;
+    answer.flags = 0;
+    answer.base_lsn = Lsn(lsn);
+    Step(BackupAnswered{answer, ""});
+  }
+  // The same, of all that there is, left out of the text.
+  void Follow() {
+    Quietly([&] { BackupHas(partition_.log().ordered().value); });
+  }
   // A push with all that follows, left out of the text.
   void Contribute(uint32_t replica, uint32_t slice, uint32_t epoch, uint64_t first,
                   uint32_t count) {
@@ -159,8 +171,11 @@ class Transcript {
     absl::StrAppend(&text_, ToString(event), "\n");
     PartitionActions actions;
     partition_.Step(event, now_, actions);
-    for (const PartitionAction& action : actions)
+    for (const PartitionAction& action : actions) {
       absl::StrAppend(&text_, "  ", ToString(action), "\n");
+      if (const auto* ask = std::get_if<AskBackup>(&action)) to_backup_ = ask->header;
+      if (const auto* record = std::get_if<Replicate>(&action)) to_backup_ = record->header;
+    }
   }
 
   // ---- What is stamped on later frames ----
@@ -182,7 +197,6 @@ class Transcript {
   static constexpr uint32_t kElements = 10;
   static constexpr uint64_t kDigest = 77;
 
- private:
   static PartitionConfig Config(const TranscriptOptions& options) {
     PartitionConfig config;
     config.run = {JobUid(7), 0};
@@ -215,6 +229,7 @@ class Transcript {
     return config;
   }
 
+ private:
   Partition partition_;
   std::vector<Record> records_;
   std::string text_;
@@ -222,6 +237,7 @@ class Transcript {
   ViewNumber view_{1};
   RosterNumber roster_{1};
   PolicyNumber policy_;
+  FrameHeader to_backup_;  // the last one
   uint64_t incarnation_ = 1;
   uint64_t last_request_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -106,7 +107,11 @@ class PartitionHostTest : public testing::Test {
                   status_ = status;
                   if (at_once) ++urgent_reports_;
                 },
-            .send_report = [this](const FrameHeader& norm) { norms_.push_back(norm); }};
+            .send_report = [this](const FrameHeader& norm) { norms_.push_back(norm); },
+            .send_to_backup =
+                [this](const std::string&, const FrameHeader& header, OutgoingPayload payload) {
+                  to_backup_.push_back({header, std::move(payload)});
+                }};
   }
 
   // Anew, with no more memory than memory_limit_.
@@ -215,6 +220,7 @@ class PartitionHostTest : public testing::Test {
   absl::Duration queued_;  // before their turn came, pushes waited at least so long
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
+  std::deque<FakeConnection::Sent> to_backup_;
   PartitionStatus status_;
   int urgent_reports_ = 0;
   uint64_t last_request_ = 0;

@@ -1,8 +1,8 @@
-// Links from this shard's partitions to the partitions that decide about their jobs, here or on
-// another shard: docs/protocol.md, section 9. They only carry frames; partitions repeat what is
-// lost.
-#ifndef STARLING_SERVER_SHARD_HOST_DECISION_LINKS_H_
-#define STARLING_SERVER_SHARD_HOST_DECISION_LINKS_H_
+// Links from this shard's partitions to the partitions that decide about their jobs
+// (docs/protocol.md, section 9), here or on another shard, and to their backups (section 12): one
+// stream to each shard. They only carry frames; partitions repeat what is lost.
+#ifndef STARLING_SERVER_SHARD_HOST_SHARD_LINKS_H_
+#define STARLING_SERVER_SHARD_HOST_SHARD_LINKS_H_
 
 #include <functional>
 #include <map>
@@ -16,7 +16,7 @@
 namespace starling {
 
 // Thread-safe.
-class DecisionLinks {
+class ShardLinks {
  public:
   struct Callbacks {
     // An answer for partition header.reporter of this shard, with a text if it is a refusal. Any
@@ -24,9 +24,13 @@ class DecisionLinks {
     std::function<void(const FrameHeader& header, std::string text)> answer;
     // A report for a partition of this shard.
     std::function<void(const FrameHeader& report)> local;
+    // An answer for the primary of header.partition, with a text if it is a refusal. Any thread.
+    std::function<void(const FrameHeader& header, std::string text)> backup;
+    // What this primary has sent so far may be lost, and so may the answers. Any thread.
+    std::function<void(JobUid job, PartitionId partition, std::string why)> backup_down;
   };
-  DecisionLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
-  ~DecisionLinks();  // Stop()
+  ShardLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
+  ~ShardLinks();  // Stop()
 
   // This process's own address: reports to it take no stream.
   void SetOwnAddress(const std::string& address);
@@ -38,12 +42,16 @@ class DecisionLinks {
   // reporter gets an answer of kNotHosted that says what it waited for, how long, and why.
   void Send(const FrameHeader& report);
 
+  // Sends to the backup at `address`, behind everything sent there before. Never blocks.
+  void Replicate(const std::string& address, const FrameHeader& header, OutgoingPayload payload);
+
   // Ends all streams. No callback runs after it. Do not call it from a callback. Idempotent.
   void Stop();
 
  private:
   class Link;
 
+  std::shared_ptr<Link> LinkTo(const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnDown(const std::string& address, const Link* link);
 
   const Callbacks callbacks_;
@@ -57,4 +65,4 @@ class DecisionLinks {
 
 }  // namespace starling
 
-#endif  // STARLING_SERVER_SHARD_HOST_DECISION_LINKS_H_
+#endif  // STARLING_SERVER_SHARD_HOST_SHARD_LINKS_H_

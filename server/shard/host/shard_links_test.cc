@@ -1,4 +1,4 @@
-#include "server/shard/host/decision_links.h"
+#include "server/shard/host/shard_links.h"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class Answers {
     std::string text;
   };
 
-  DecisionLinks::Callbacks Callbacks() {
+  ShardLinks::Callbacks Callbacks() {
     return {[this](const FrameHeader& header, std::string text) {
               absl::MutexLock lock(&mutex_);
               answers_.push_back({header, std::move(text)});
@@ -41,6 +41,16 @@ class Answers {
             [this](const FrameHeader& report) {
               absl::MutexLock lock(&mutex_);
               answers_.push_back({report, "local"});
+            },
+            [this](const FrameHeader& header, std::string text) {
+              absl::MutexLock lock(&mutex_);
+              answers_.push_back({header, absl::StrCat("backup: ", text)});
+            },
+            [this](JobUid, PartitionId partition, std::string) {
+              absl::MutexLock lock(&mutex_);
+              FrameHeader header;
+              header.partition = partition;
+              answers_.push_back({header, "down"});
             }};
   }
   Answer Await(size_t count) {
@@ -79,6 +89,14 @@ class Decider {
     explicit Handler(std::shared_ptr<FrameStream> stream) : stream_(std::move(stream)) {}
     void OnFrame(const FrameHeader& header, ReceivedPayload) override {
       if (header.clock == 4) return stream_->Close(absl::UnavailableError("gone for a while"));
+      if (header.type == FrameType::kReplicate) {
+        FrameHeader ack = header;
+        ack.type = FrameType::kAck;
+        ack.kind = PayloadKind::kNone;
+        ack.elements = ack.payload_bytes = 0;
+        ack.digest = 0;
+        return (void)stream_->Send(ack);
+      }
       FrameHeader answer = header;
       answer.answer = Answer::kCounted;
       answer.scalar = 0.5;
@@ -101,10 +119,10 @@ class Decider {
   std::unique_ptr<RpcServer> server_;
 };
 
-TEST(DecisionLinksTest, ReportsGoOutAndAnswersComeBack) {
+TEST(ShardLinksTest, ReportsGoOutAndAnswersComeBack) {
   Decider decider;
   Answers answers;
-  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.Send(Report(3, 0));  // nobody knows where to: lost
   links.SetDeciders({{JobUid(7), decider.address()}});
   links.Send(Report(3, 2));
@@ -120,10 +138,10 @@ TEST(DecisionLinksTest, ReportsGoOutAndAnswersComeBack) {
   EXPECT_EQ(refused.text, "view 1; here is 2");
 }
 
-TEST(DecisionLinksTest, ABrokenStreamIsToldAndOpenedAgain) {
+TEST(ShardLinksTest, ABrokenStreamIsToldAndOpenedAgain) {
   Decider decider;
   Answers answers;
-  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetDeciders({{JobUid(7), decider.address()}});
   links.Send(Report(3, 4));
   const Answers::Answer broken = answers.Await(1);
@@ -137,27 +155,62 @@ TEST(DecisionLinksTest, ABrokenStreamIsToldAndOpenedAgain) {
   EXPECT_EQ(answers.Await(2).header.clock, 6);
 }
 
-TEST(DecisionLinksTest, WhoDoesNotAnswerIsNamed) {
+FrameHeader Record(uint32_t partition, Clock clock, const std::string& bytes) {
+  FrameHeader header;
+  header.type = FrameType::kReplicate;
+  header.kind = PayloadKind::kRecord;
+  header.key.run = {JobUid(7), 0};
+  header.partition = PartitionId(partition);
+  header.request_id = 1;
+  header.clock = clock;
+  header.payload_bytes = static_cast<uint32_t>(bytes.size());
+  return header;
+}
+
+TEST(ShardLinksTest, RecordsGoToTheBackupInOrderAndABreakIsTold) {
+  Decider backup;
+  Answers answers;
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  static const std::string bytes = "a record";
+  const OutgoingPayload payload{
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()), nullptr};
+  for (const Clock clock : {1, 2, 3, 5})
+    links.Replicate(backup.address(), Record(3, clock, bytes), payload);
+  const std::vector<Clock> clocks = {1, 2, 3, 5};
+  for (size_t i = 0; i < clocks.size(); ++i) {
+    const Answers::Answer ack = answers.Await(i + 1);
+    EXPECT_EQ(ack.header.type, FrameType::kAck);
+    EXPECT_EQ(ack.header.partition, PartitionId(3));
+    EXPECT_EQ(ack.header.clock, clocks[i]);
+    EXPECT_EQ(ack.text, "backup: ");
+  }
+  links.Replicate(backup.address(), Record(9, 4, bytes), payload);
+  EXPECT_EQ(answers.Await(5).text, "down");
+  EXPECT_EQ(answers.Await(6).text, "down");
+  links.Replicate(backup.address(), Record(3, 6, bytes), payload);
+  EXPECT_EQ(answers.Await(7).header.clock, 6);
+}
+
+TEST(ShardLinksTest, WhoDoesNotAnswerIsNamed) {
   std::string address;
   {
     Decider decider;
     address = decider.address();
   }
   Answers answers;
-  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetDeciders({{JobUid(7), address}});
   links.Send(Report(3, 0));
   const Answers::Answer answer = answers.Await(1);
   EXPECT_EQ(answer.header.answer, Answer::kNotHosted);
-  EXPECT_NE(answer.text.find(absl::StrCat("the shard that decides at ", address)),
-            std::string::npos)
+  EXPECT_NE(answer.text.find(absl::StrCat("another shard at ", address)), std::string::npos)
       << answer.text;
   EXPECT_NE(answer.text.find("last error"), std::string::npos) << answer.text;
 }
 
-TEST(DecisionLinksTest, ItsOwnReportsStayHere) {
+TEST(ShardLinksTest, ItsOwnReportsStayHere) {
   Answers answers;
-  DecisionLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
   links.SetOwnAddress("127.0.0.1:1");
   links.SetDeciders({{JobUid(7), "127.0.0.1:1"}});
   links.Send(Report(3, 5));

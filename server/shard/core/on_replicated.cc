@@ -1,0 +1,193 @@
+// What a backup takes from its primary (docs/protocol.md, section 12): a snapshot if it has nothing,
+// then records, which it repeats. It decides nothing and answers no other peer.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/defences.h"
+#include "server/shard/core/partition.h"
+
+namespace starling {
+
+// Whether the frame is from the primary of this copy's view. If not, refuses or drops it.
+bool Partition::TakesFrom(const FrameReceived& frame) {
+  const FrameHeader& h = frame.header;
+  const auto refuse = [&](Answer answer, const std::string& text) {
+    RefuseReplicated(frame, answer, text);
+    return false;
+  };
+  if (h.key.run != config_.run) return refuse(Answer::kStaleRun, "this is another run");
+  const bool backs = view_.value != 0 && backup_ == config_.self && primary_ != config_.self;
+  if ((h.view != view_ || !backs) && !DefenceMasked(Defence::kBackupView)) {
+    ++counters_.fenced_records;
+    return h.view > view_ ? refuse(Answer::kNotHosted, "no orders for this view yet: try again")
+                          : refuse(Answer::kStaleView, StaleViewText(h));
+  }
+  if (!fault_.empty()) return refuse(Answer::kNonFinite, fault_);
+  if (frame.connection < primary_stream_) {  // overtaken: the primary asks on its newer stream
+    if (frame.payload.value != 0) Do(Release{frame.payload});
+    return false;
+  }
+  primary_stream_ = frame.connection;
+  return true;
+}
+
+void Partition::RefuseReplicated(const FrameReceived& frame, Answer answer,
+                                 const std::string& text) {
+  Refuse(frame, {Verdict::kRefuse, answer, text});
+}
+
+void Partition::AnswerPrimary(const FrameReceived& frame) {
+  SendFrame send{frame.connection, AnswerTo(frame.header, FrameType::kAck, Answer::kCounted), ""};
+  send.header.flags = has_copy_ ? 0 : frame_flags::kSnapshot;
+  send.header.clock = has_copy_ ? 0 : static_cast<Clock>(learner_.next);
+  send.header.base_lsn = ordered_.lsn();
+  Do(std::move(send));
+}
+
+void Partition::OnAsked(const FrameReceived& frame) {
+  if (TakesFrom(frame)) AnswerPrimary(frame);
+}
+
+void Partition::On(const RecordReceived& received) {
+  const FrameReceived& frame = received.frame;
+  if (!TakesFrom(frame)) return;
+  const Lsn next(ordered_.lsn().value + 1);
+  if (!has_copy_) {
+    if (frame.header.request_id != learner_.round ||
+        learner_.tail.size() >= limits::kRecordsInFlightMax) {
+      return RefuseReplicated(frame, Answer::kOverBudget,
+                              "there is no snapshot for this record: ask again");
+    }
+    ++counters_.early_records;
+    learner_.tail.emplace_back(received.record, frame.payload);
+    return;
+  }
+  if (received.record.lsn > next) {
+    return RefuseReplicated(frame, Answer::kStaleClock,
+                            absl::StrCat("record ", received.record.lsn.value, "; expected ",
+                                         next.value, ": ask again"));
+  }
+  if (received.record.lsn < next) {
+    ++counters_.repeated_again;
+    if (frame.payload.value != 0) Do(Release{frame.payload});
+  } else if (!RepeatRecord(received.record, frame.payload)) {
+    return RefuseReplicated({frame.connection, frame.header, BufferId()}, Answer::kNonFinite,
+                            fault_);
+  }
+  AnswerPrimary(frame);
+}
+
+// False: the record does not fit, so one of the copies is damaged. Releases the payload then.
+bool Partition::RepeatRecord(const Record& record, BufferId payload) {
+  EncodeRecord(record, &encoded_);
+  const uint64_t digest = LogDigest(ordered_.digest(), encoded_);
+  if (const absl::Status fits = ordered_.Repeat(record, digest); !fits.ok()) {
+    fault_ = absl::StrCat("partition ", config_.partition.value,
+                          ": the primary's log does not fit this copy: ", fits.message());
+    log_stopped_ = true;
+    Do(ReportFault{fault_, Origin()});
+    if (payload.value != 0) Do(Release{payload});
+    return false;
+  }
+  ++counters_.repeated;
+  if (record.kind == RecordKind::kApply) {
+    begun_steps_ = std::max(begun_steps_, static_cast<uint64_t>(config_.JobStep(record.work)) + 1);
+  }
+  log_.Append({record, digest, payload, {}});
+  log_.CommitUpTo(log_.ordered());
+  Advance();
+  return true;
+}
+
+// ---- A learner ----
+
+void Partition::On(const SnapshotReceived& received) {
+  const FrameReceived& frame = received.frame;
+  const FrameHeader& h = frame.header;
+  if (!TakesFrom(frame)) return;
+  if (h.clock == 0) BeginLearning(h);
+  if (has_copy_ || h.request_id != learner_.round || h.clock != static_cast<Clock>(learner_.next)) {
+    return RefuseReplicated(
+        frame, Answer::kStaleClock,
+        absl::StrCat("frame ", h.clock, " of a snapshot; expected ", learner_.next, ": ask again"));
+  }
+  if (h.kind == PayloadKind::kRecord) {
+    learner_.state += received.state;
+  } else if (!ReadState(frame) || !TakeTensor(frame)) {
+    return;
+  }
+  ++learner_.next;
+  if (learner_.next == h.samples) {
+    if (!ReadState(frame)) return;
+    FinishLearning();
+  }
+  AnswerPrimary(frame);
+}
+
+// Drops what this copy had, since the primary sends everything.
+void Partition::BeginLearning(const FrameHeader& first) {
+  for (const auto& [record, payload] : learner_.tail) {
+    if (payload.value != 0) Do(Release{payload});
+  }
+  for (const PartitionLog::Entry& entry : log_.pending()) {
+    if (entry.payload.value != 0) Do(Release{entry.payload});
+  }
+  learner_ = Learner();
+  learner_.round = first.request_id;
+  learner_.begun_steps = first.min_lsn.value;
+  has_copy_ = false;
+  log_ = PartitionLog();
+  applied_ = ordered_ = PartitionState(&config_);
+}
+
+bool Partition::ReadState(const FrameReceived& frame) {
+  if (learner_.read.has_value()) return true;
+  PartitionState state(&config_);
+  if (const absl::Status read = state.Read(learner_.state); !read.ok()) {
+    RefuseReplicated(frame, Answer::kBadDigest, std::string(read.message()));
+    return false;
+  }
+  learner_.read = std::move(state);
+  learner_.state.clear();
+  Do(BeginTensors{learner_.read->bsp()});
+  return true;
+}
+
+bool Partition::TakeTensor(const FrameReceived& frame) {
+  const FrameHeader& h = frame.header;
+  const SliceWork* slice = FindSlice(h.key.slice);
+  if (slice == nullptr || h.elements != slice->info.elements ||
+      h.key.work.epoch > static_cast<uint32_t>(TensorPart::kCut)) {
+    RefuseReplicated(
+        frame, Answer::kBadFrame,
+        absl::StrCat("tensor ", h.key.work.epoch, " of slice ", h.key.slice.value, " with ",
+                     h.elements, " elements is not one of partition ", config_.partition.value));
+    return false;
+  }
+  InstallTensor install{h.key.slice, static_cast<TensorPart>(h.key.work.epoch), frame.payload};
+  const bool two = learner_.read->bsp() && slice->info.updated;
+  const uint64_t newest = two ? learner_.read->slice(h.key.slice).updates % 2 : 0;
+  install.newest = h.key.work.epoch == newest;
+  Do(install);
+  Do(Release{frame.payload});
+  return true;
+}
+
+void Partition::FinishLearning() {
+  has_copy_ = true;
+  ++counters_.learned;
+  ordered_ = applied_ = *std::exchange(learner_.read, std::nullopt);
+  log_ = PartitionLog(ordered_.lsn());
+  begun_steps_ = std::max(begun_steps_, learner_.begun_steps);
+  for (const auto& [record, payload] : std::exchange(learner_.tail, {})) {
+    // If a record was lost, the primary asks again.
+    if (!fault_.empty() || record.lsn.value != ordered_.lsn().value + 1) {
+      if (payload.value != 0) Do(Release{payload});
+      continue;
+    }
+    RepeatRecord(record, payload);
+  }
+}
+
+}  // namespace starling
