@@ -133,12 +133,15 @@ void Core::TakePolicy() {
   job.policy_number = job.ordered_policy_number;
 }
 
-// If a partition has a new primary, its open requests are sent again.
+// If a partition has a new primary, its open requests are sent again. A new backup does not matter.
 void Core::UpdateViews(const WorkerOrders& orders) {
   for (const View& view : orders.views()) {
     View& held = job_->views[PartitionId(view.partition())];
     if (view.number() <= held.number()) continue;
+    const bool same = view.primary() == held.primary() &&
+                      view.primary_incarnation() == held.primary_incarnation();
     held = view;
+    if (same) continue;
     for (auto& [id, request] : job_->requests) {
       if (request.header.partition.value == view.partition()) request.again = now_;
     }

@@ -666,6 +666,21 @@ TEST(Session, WaitsWhereAViewIsStaleAndGoesToTheNewPrimary) {
   EXPECT_EQ(d.Count("to shard 2: enter partition 0"), 1u) << d.text();
 }
 
+TEST(Session, AViewWithAnotherBackupSendsNothingAgain) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 0));
+  d.GiveOrders();
+  d.Forget();
+  d.orders().mutable_views(0)->set_number(2);
+  d.orders().mutable_views(0)->set_backup(2);
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("to shard"), 0u) << d.text();
+  EXPECT_EQ(d.Count("disconnect"), 0u) << d.text();
+  d.Ack();
+  EXPECT_GT(d.Count("compute unit 1"), 0u) << d.text();
+}
+
 TEST(Session, TriesAgainWhatIsNotHostedYet) {
   Driver d;
   d.Serve();
