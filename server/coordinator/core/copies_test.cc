@@ -34,6 +34,10 @@ class CopiesTest : public CoordinatorTest {
     Submit(Twice("a"));
     ASSERT_TRUE(BecomesWhole("a"));
   }
+  std::vector<View> Views() {
+    const JobReply reply = cluster.Get("a");
+    return {reply.views().begin(), reply.views().end()};
+  }
   void Kill(const std::string& shard) {
     cluster.shards[shard].alive = false;
     cluster.RunFor(absl::Seconds(7));
@@ -42,7 +46,7 @@ class CopiesTest : public CoordinatorTest {
 
 TEST_F(CopiesTest, EachPartitionGetsABackupOnAnotherShard) {
   Begin();
-  for (const View& view : cluster.Get("a").views()) {
+  for (const View& view : Views()) {
     EXPECT_NE(view.primary(), view.backup());
     EXPECT_NE(view.backup(), 0u);
     EXPECT_EQ(view.number(), 2u);
@@ -162,7 +166,7 @@ TEST_F(CopiesTest, OneCopyIsLostWithItsShard) {
   Submit(spec);
   cluster.RunFor(absl::Seconds(2));
   EXPECT_EQ(cluster.Status("a").durability(), "none");
-  for (const View& view : cluster.Get("a").views()) EXPECT_EQ(view.backup(), 0u);
+  for (const View& view : Views()) EXPECT_EQ(view.backup(), 0u);
   Kill("ps-0");
   EXPECT_TRUE(cluster.IsIn("a", FAILED));
 }

@@ -103,6 +103,9 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   View& view = *job.state.mutable_views(static_cast<int>(partition));
   if (shard.backs(view)) return TakeBackup(job, shard, status);
   if (!shard.leads(view)) return;
+  // What the shard reported as the backup may be older than what the previous primary reported. It
+  // reports again once it knows the view.
+  if (status.view() < view.number() && status.fault().empty()) return;
   if (TakeWhole(status, view)) {
     job.backups_at = absl::InfinitePast();  // others may have waited for it
     SaveState(job);

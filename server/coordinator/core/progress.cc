@@ -222,6 +222,7 @@ void Core::FinishIfDone(Job& job) {
   const uint32_t epochs = job.epochs();
   const bool stopped = job.state.epoch() < epochs;
   if (stopped && !job.state.stopping() && !abandoned) return;
+  if (stopped && !known) return;  // right after a start
   // The last losses may still be in flight.
   const uint64_t full = job.epoch_steps();
   const uint64_t training_end = job.state.training_end();

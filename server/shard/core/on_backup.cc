@@ -1,5 +1,6 @@
-// What a primary tells its backup, and what it may commit (docs/protocol.md, section 12). It asks the
-// backup where it is, sends a snapshot if the backup has nothing, and then sends records in order.
+// What a primary tells its backup, and what it may commit (docs/protocol.md, section 12). It asks
+// the backup where it is, sends a snapshot if the backup has nothing, and then sends records in
+// order.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

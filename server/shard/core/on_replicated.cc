@@ -1,5 +1,5 @@
-// What a backup takes from its primary (docs/protocol.md, section 12): a snapshot if it has nothing,
-// then records, which it repeats. It decides nothing and answers no other peer.
+// What a backup takes from its primary (docs/protocol.md, section 12): a snapshot if it has
+// nothing, then records, which it repeats. It decides nothing and answers no other peer.
 #include <algorithm>
 #include <utility>
 

@@ -1,6 +1,6 @@
-// One copy of a job's partition, as a pure core: docs/protocol.md, sections 2 to 4, 7 and 12. As the
-// primary it decides; as the backup it repeats the primary's records. The same events at the same
-// times give the same actions; no I/O, no threads, no clock.
+// One copy of a job's partition, as a pure core: docs/protocol.md, sections 2 to 4, 7 and 12. As
+// the primary it decides; as the backup it repeats the primary's records. The same events at the
+// same times give the same actions; no I/O, no threads, no clock.
 //
 //   Partition partition(MakePartitionConfig(job, layout, id, self).value());
 //   partition.Step(OrdersReceived{...}, now, actions);  // the values are initialised

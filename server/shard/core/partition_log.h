@@ -1,6 +1,6 @@
 // A partition's records that have not taken effect, each with its waiters. A record is ordered,
-// then committed (both copies have it, or there is only one copy), then carried out. It takes effect
-// once all records before it have.
+// then committed (both copies have it, or there is only one copy), then carried out. It takes
+// effect once all records before it have.
 #ifndef STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 #define STARLING_SERVER_SHARD_CORE_PARTITION_LOG_H_
 

@@ -1,7 +1,7 @@
 // Two copies of a partition and what is between them: frames that wait, links that break, shards
 // that die, are cut off or come back empty, and a coordinator that numbers views. Whatever happens,
-// what a worker was told is counted is in the copy that leads in the end, and once all is quiet both
-// copies have the same state and the same values.
+// what a worker was told is counted is in the copy that leads in the end, and once all is quiet
+// both copies have the same state and the same values.
 #include <algorithm>
 #include <array>
 #include <deque>

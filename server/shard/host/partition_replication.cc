@@ -87,8 +87,8 @@ void PartitionHost::Do(const AskBackup& action) {
   environment_.send_to_backup(core_.backup_address(), action.header, {});
 }
 
-// The backup gets the same bytes that this copy applies. They are copied, since the core may release
-// the buffer before they are sent.
+// The backup gets the same bytes that this copy applies. They are copied, since the core may
+// release the buffer before they are sent.
 void PartitionHost::Do(const Replicate& action) {
   FrameHeader header = action.header;
   std::string bytes;

@@ -79,8 +79,8 @@ std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemo
   return result;
 }
 
-// Leaves a slot that a snapshot holds to it, and goes on with a copy. False: there is no memory yet,
-// and nothing has changed.
+// Leaves a slot that a snapshot holds to it, and goes on with a copy. False: there is no memory
+// yet, and nothing has changed.
 bool SliceValues::MakeOwn(std::shared_ptr<float>& slot, size_t elements, ActionMemory& memory) {
   if (slot == nullptr) return true;
   std::shared_ptr<float> own = memory.Allocate(elements, &slot);

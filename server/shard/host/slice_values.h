@@ -47,8 +47,8 @@ class SliceValues {
   // Makes the initial values. kResourceExhausted: they have no memory.
   absl::Status Make(const ShardJobPlan& plan);
 
-  // Memory for the update's result: in place, or new memory while the old value is still read. Slots
-  // that a snapshot holds are replaced by copies. Null: see ActionMemory.
+  // Memory for the update's result: in place, or new memory while the old value is still read.
+  // Slots that a snapshot holds are replaced by copies. Null: see ActionMemory.
   std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory);
   // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
   void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
