@@ -37,7 +37,7 @@ void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
 
 // G1, fencing: a sender that is no member, or a frame of another run or view, changes nothing.
 void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId run,
-                          ViewNumber view) {
+                          ViewNumber since, ViewNumber view) {
   const auto& members = rosters_[partition].members;
   const bool member = std::any_of(members.begin(), members.end(), [&](const RosterMember& m) {
     return m.worker == push.origin.worker && m.incarnation == push.origin.incarnation;
@@ -49,7 +49,8 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
                                  partition.value, ", in whose roster it is not"));
   }
   if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
-  if (push.view != view) world_->Violate(Promise::kG1, "a push of another view was taken");
+  if (push.view < since || push.view > view)
+    world_->Violate(Promise::kG1, "a push of another view was taken");
   decisions_.OnAccepted(push, PolicyOf(push.policy).kind == PolicyKind::kBsp);
 }
 
@@ -149,12 +150,17 @@ void JobTruth::OnVersionRead(SliceId slice, uint64_t version, const Values& valu
 }
 
 ValueTruth JobTruth::OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version,
-                                     Lsn lsn) const {
+                                     Lsn lsn, const PartitionState* state) const {
   ValueTruth truth;
   truth.version = version;
-  truth.applied = slices_[slice.value].applied;
   truth.lsn = lsn;
-  if (const auto it = followed_.find(partition); it != followed_.end()) truth.policy = it->second;
+  if (state != nullptr) {  // the other copy may be ahead
+    truth.applied = state->slice(slice).updates;
+    truth.policy = state->policy().number;
+  } else {
+    truth.applied = slices_[slice.value].applied;
+    if (const auto it = followed_.find(partition); it != followed_.end()) truth.policy = it->second;
+  }
   const auto roster = rosters_.find(partition);
   if (roster == rosters_.end()) return truth;
   for (const RosterMember& member : roster->second.members) {

@@ -16,6 +16,7 @@
 #include "common/protocol/frame.h"
 #include "common/protocol/record.h"
 #include "common/protocol/types.h"
+#include "server/shard/core/partition_state.h"
 #include "tests/sim/decision_truth.h"
 #include "tests/sim/workload.h"
 #include "tests/sim/world.h"
@@ -49,8 +50,9 @@ class JobTruth {
 
   // ---- Shards ----
   void OnRoster(PartitionId partition, const RosterList& roster);
-  // A partition accepts a push, and will count it.
-  void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber view);
+  // A partition accepts a push, and will count it. It has led since view `since`, and is in `view`.
+  void OnAccepted(PartitionId partition, const FrameHeader& push, RunId run, ViewNumber since,
+                  ViewNumber view);
   void OnPolicyOrdered(PartitionId partition, const PolicyAt& policy);
   void OnPolicySwitched(PartitionId partition, PolicyNumber number);
   // stop.wallTime: a partition hears that this step and later ones do not run.
@@ -64,7 +66,9 @@ class JobTruth {
   void OnCut(SliceId slice, uint32_t epoch, const Values& values);
   // BSP: a client reads exactly this version.
   void OnVersionRead(SliceId slice, uint64_t version, const Values& values);
-  ValueTruth OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn) const;
+  // `state`: of the copy that answers; nullptr: of one whose job is over.
+  ValueTruth OnValueAnswered(PartitionId partition, SliceId slice, uint64_t version, Lsn lsn,
+                             const PartitionState* state = nullptr) const;
 
   // ---- Workers ----
   void OnEntered(WorkerId worker, Incarnation incarnation, Clock clock, PolicyNumber policy);

@@ -99,7 +99,10 @@ void Cluster::Run() {
     if (world_.now() <= deadline) continue;
     std::string stuck;
     for (const ClientJob& job : jobs_) {
-      if (!job.over) absl::StrAppend(&stuck, " ", job.workload.spec.name());
+      if (job.over) continue;
+      absl::StrAppend(&stuck, " ", job.workload.spec.name(), " (",
+                      JobState_Name(job.status.state()), " at step ", job.status.step(), " of ",
+                      job.status.steps(), ": ", job.status.reason(), ")");
     }
     for (const auto& worker : workers_) absl::StrAppend(&stuck, "; ", worker->ToString());
     absl::StrAppend(&stuck, "; ", watch_.ToString(), "; ", WhyNotSettled());
@@ -113,6 +116,18 @@ void Cluster::Run() {
 
 uint64_t Cluster::final_hash() const {
   return jobs_.front().truth == nullptr ? 0 : jobs_.front().truth->final_hash();
+}
+
+bool Cluster::AllWhole() const {
+  std::set<uint64_t> living;  // incarnations
+  for (const auto& shard : shards_) {
+    const auto registered = registered_.find(shard.get());
+    if (shard->alive && registered != registered_.end() && registered->second.first == shard->life)
+      living.insert(registered->second.second);
+  }
+  const auto deleted =
+      std::count_if(jobs_.begin(), jobs_.end(), [](const ClientJob& job) { return job.deleted; });
+  return coordinator_.AllWhole(jobs_.size() - static_cast<size_t>(deleted), living);
 }
 
 bool Cluster::AllOver() const {
@@ -179,8 +194,9 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
       [request](coordinator::CallId call) {
         return coordinator::event::Register{call, request};
       },
-      [this, request, done](absl::StatusOr<RegisterReply> reply) {
+      [this, caller, life = caller->life, request, done](absl::StatusOr<RegisterReply> reply) {
         if (reply.ok() && reply->refused().empty()) {
+          registered_[caller] = {life, reply->incarnation()};
           control_.OnRegistered(request.nonce(), reply->id(), Incarnation(reply->incarnation()));
         }
         done(std::move(reply));
@@ -275,6 +291,7 @@ void Cluster::Poll(size_t i) {
         if (reply.has_value() && i > 0 && reply->status().state() == PENDING)
           world_.Count("polls of a queued job");
         if (reply.has_value()) NoteSetAside(reply->status());
+        if (reply.has_value()) jobs_[i].status = reply->status();
         world_.After(kPollPeriod, &client_, [this, i] { Poll(i); });
       });
 }
@@ -299,7 +316,7 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
     // They were lost with a shard, or never existed.
     const bool failed = reply.status().state() != SUCCEEDED;
     const bool may_be =
-        absl::IsDataLoss(point.status()) ? shard_crashed_ || (shard_exhausted_ && failed) : failed;
+        absl::IsDataLoss(point.status()) ? shard_lost_ || (shard_exhausted_ && failed) : failed;
     if (!may_be) {
       world_.Violate(Promise::kG1, absl::StrCat("values of ", reply.status().name(), " are gone: ",
                                                 std::string(point.status().message())));
@@ -372,8 +389,10 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
                          job.workload.spec.stop().wall_time_seconds() > 0 &&
                          (job.truth == nullptr || !job.truth->AnyStepDone());
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
-  if (shard_crashed_ && failed) world_.Count("jobs that failed with their shard");
-  return no_memory || faulty || cancelled || exhausted || too_short || shard_crashed_ ||
+  const bool lost = shard_lost_ && says("lost partition");
+  if (lost) world_.Count("jobs that failed with their shard");
+  if (says("is not whole")) world_.Violate(Promise::kG4, status.reason());
+  return no_memory || faulty || cancelled || exhausted || too_short || lost ||
          (job.workload.poisoned && says("not finite")) ||
          (job.workload.overflows_from != std::numeric_limits<uint64_t>::max() && says("fp16"));
 }

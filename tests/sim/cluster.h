@@ -123,6 +123,7 @@ class Cluster : private StreamObserver {
     bool over = false;
     bool deleted = false;
     JobReply end;              // the coordinator's, once it is over
+    JobStatus status;          // as last polled
     uint64_t value_bytes = 0;  // kept by shards
     bool values_lost = false;  // of a partition; shards keep the others
     std::unique_ptr<JobTruth> truth;
@@ -139,6 +140,9 @@ class Cluster : private StreamObserver {
   void Finish(size_t job, const JobReply& reply, const std::vector<ValuesPtr>& values);
   void ListJobs();
   bool AllOver() const;
+  // All jobs are placed, and every partition has two copies on shards that live, as the coordinator
+  // has it in its store: one that starts meanwhile may be placed on a shard that is dead.
+  bool AllWhole() const;
 
   // client.cc
   void PlanCalls(size_t job);
@@ -177,6 +181,8 @@ class Cluster : private StreamObserver {
   std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::vector<ClientJob> jobs_;
+  // Of shards, by process: the life in which it registered last, and its incarnation.
+  std::map<const Process*, std::pair<uint32_t, uint64_t>> registered_;
   Process client_;
   std::unique_ptr<Reader> reader_;
   bool listed_ = false;
@@ -187,6 +193,7 @@ class Cluster : private StreamObserver {
   absl::Duration fault_interval_;
   bool may_crash_shard_ = false;
   bool shard_crashed_ = false;
+  bool shard_lost_ = false;  // one that had the only copy of something
   bool may_exhaust_shard_ = false;
   bool shard_exhausted_ = false;  // a shard had no memory for a while
 };

@@ -4,7 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/core/state.pb.h"
 #include "tests/sim/sim_loop.h"
 
 namespace starling::sim {
@@ -22,6 +24,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   options.submit_deadline = absl::Seconds(10);
   options.release_deadline = absl::Seconds(4);
   options.metrics_wait = absl::Milliseconds(500);
+  options.unserved_wait = absl::Seconds(20);
   options.lease_ahead = absl::Milliseconds(300);
   options.hang_least = absl::Seconds(1);
   options.hang_rest = absl::Seconds(1);
@@ -155,6 +158,23 @@ void CoordinatorNode::PauseUntil(absl::Time time) {
 
 uint64_t CoordinatorNode::generation() const {
   return instance_ == nullptr || instance_->host == nullptr ? 0 : instance_->host->generation();
+}
+
+bool CoordinatorNode::AllWhole(size_t jobs, const std::set<uint64_t>& living) const {
+  size_t placed = 0;
+  for (const auto& [key, value] : store_) {
+    if (!absl::StartsWith(key, "job/") || !absl::EndsWith(key, "/state")) continue;
+    StoredJobState state;
+    if (!state.ParseFromString(value)) return false;
+    for (const View& view : state.views()) {
+      const bool whole = view.backup() != 0 && !view.learning() &&
+                         living.contains(view.primary_incarnation()) &&
+                         living.contains(view.backup_incarnation());
+      if (!whole) return false;
+    }
+    placed += state.views().empty() ? 0 : 1;
+  }
+  return placed == jobs;
 }
 
 coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "server/coordinator/host/coordinator_host.h"
@@ -39,6 +40,9 @@ class CoordinatorNode : public Process {
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
   void ServeSubmit(const SubmitRequest& request, Answer answer);
   uint64_t generation() const;
+  // Whether so many jobs are placed, and every partition of each has two whole copies among these
+  // incarnations of shards.
+  bool AllWhole(size_t jobs, const std::set<uint64_t>& living) const;
 
  private:
   class Instance;

@@ -31,7 +31,7 @@ void Cluster::PlanFaults() {
   fault_interval_ =
       Pick(random, std::vector<absl::Duration>{absl::Milliseconds(40), absl::Milliseconds(150),
                                                absl::Milliseconds(600)});
-  may_crash_shard_ = random.Chance(0.04);
+  may_crash_shard_ = random.Chance(0.3);
   may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   NextFault();
@@ -159,13 +159,21 @@ void Cluster::CrashCoordinator() {
       });
 }
 
-// Until shards are replicated, the shard's jobs fail and say why. Others continue.
+// Where every partition has two copies, no job may end by it. Where not, which happens once in a
+// while, jobs that have the only copy there end, and say why.
 void Cluster::CrashShard() {
-  if (!may_crash_shard_ || std::exchange(shard_crashed_, true)) return;
+  Random& random = world_.random();
+  ShardProcess* shard = Pick(random, shards_).get();
+  if (!may_crash_shard_ || !shard->alive) return;
+  const bool survived = AllWhole();
+  if (!survived && (shard_lost_ || !random.Chance(0.1))) return;
+  shard_crashed_ = true;
+  shard_lost_ = shard_lost_ || !survived;
   world_.Count("fault: shard crash");
-  ShardProcess* shard = Pick(world_.random(), shards_).get();
+  if (!survived) world_.Count("fault: crash of a shard with the only copy");
   shard->Crash();
-  world_.After(absl::Milliseconds(300), nullptr, [shard] { shard->Start(); });
+  world_.After(random.Between(absl::Milliseconds(5), absl::Seconds(4)), nullptr,
+               [shard] { shard->Start(); });
 }
 
 // For a moment, or for longer than the shard waits for readers to free memory. A job whose

@@ -1,19 +1,43 @@
 #include "tests/sim/shard_watch.h"
 
+#include <xxhash.h>
+
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
 
 namespace starling::sim {
+namespace {
+
+// Never 0.
+uint64_t HashOf(absl::Span<const float> values, uint64_t before) {
+  return XXH3_64bits_withSeed(values.data(), values.size() * sizeof(float), before) | 1;
+}
+
+uint64_t DigestOf(const Record& record) {
+  std::string bytes;
+  EncodeRecord(record, &bytes);
+  return LogDigest(0, bytes);
+}
+
+}  // namespace
 
 ShardWatch::Watched& ShardWatch::WatchedOf(const Partition& core) {
   Watched& watched = watched_[&core];
   if (watched.number > 0) return watched;
   watched.number = ++last_number_;
   watched.truth = cluster_->TruthOf(core.config().run.job);
-  watched.repeater = std::make_unique<Repeater>(&cluster_->world(), core.config(), *watched.truth);
+  if (core.has_copy()) {
+    watched.repeater =
+        std::make_unique<Repeater>(&cluster_->world(), core.config(), *watched.truth);
+  }
   return watched;
+}
+
+ShardWatch::LogTruth& ShardWatch::LogOf(const Partition& core) {
+  return logs_[{core.config().run, core.config().partition}];
 }
 
 void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
@@ -25,11 +49,37 @@ void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
 
 void ShardWatch::OnCarriedOut(const Partition& core, const Record& record, Payload payload,
                               const HostedSlice& slice) {
-  WatchedOf(core).repeater->OnCarriedOut(record, payload, slice);
+  const Watched& watched = WatchedOf(core);
+  if (watched.repeater != nullptr) watched.repeater->OnCarriedOut(record, payload, slice);
+  uint64_t digest = HashOf(slice.newest, 1);
+  for (const absl::Span<const float> slot : slice.slots) digest = HashOf(slot, digest);
+  uint64_t& known = LogOf(core).positions[record.lsn].values;
+  if (known == 0) {
+    known = digest;
+    return;
+  }
+  cluster_->world().Count("copies: values compared");
+  if (known == digest) return;
+  cluster_->world().Violate(Promise::kG4,
+                            absl::StrCat("two copies of partition ", core.config().partition.value,
+                                         " have other values of slice ", record.slice.value,
+                                         " behind record ", record.lsn.value));
 }
 
 void ShardWatch::OnEffect(const Partition& core, const Record& record) {
-  WatchedOf(core).repeater->OnEffect(core, record);
+  const Watched& watched = WatchedOf(core);
+  if (watched.repeater != nullptr) watched.repeater->OnEffect(core, record);
+  uint64_t& known = LogOf(core).positions[record.lsn].digest;
+  const uint64_t digest = core.applied().digest();
+  if (known == 0) {
+    known = digest;
+    return;
+  }
+  cluster_->world().Count("copies: records compared");
+  if (known == digest) return;
+  cluster_->world().Violate(Promise::kG4,
+                            absl::StrCat("two copies of partition ", core.config().partition.value,
+                                         " have other records at position ", record.lsn.value));
 }
 
 void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> slices) {
@@ -37,7 +87,24 @@ void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> sli
   if (watched.empty()) return;
   Count(core.counters());
   cluster_->world().Count("records that took effect", core.applied().lsn().value);
-  watched.mapped().repeater->OnGone(core, slices);
+  if (watched.mapped().repeater != nullptr) watched.mapped().repeater->OnGone(core, slices);
+}
+
+// Whichever copy is the first.
+void ShardWatch::OnRecordApplied(const Partition& core, Watched& watched, const Record& record) {
+  LogTruth& log = LogOf(core);
+  if (std::exchange(log.positions[record.lsn].applied, true)) return;
+  const auto push = log.pushes.find({record.lsn, DigestOf(record)});
+  if (push == log.pushes.end()) return;  // of another log: a violation already
+  watched.truth->OnApplied(core.config().partition, record, push->second);
+  cluster_->world().Trace(record.lsn.value, record.work.first);
+}
+
+// What a record applies came to its primary as this push.
+void ShardWatch::NotePush(LogTruth& log, const Partition& core, const Watched& watched,
+                          const Record& record, BufferId payload) {
+  if (!core.leads() || payload.value == 0) return;
+  log.pushes[{record.lsn, DigestOf(record)}] = watched.pushes.at(payload);
 }
 
 void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEvent& event) {
@@ -45,6 +112,14 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEven
   const PartitionId partition = core.config().partition;
   if (const auto* orders = std::get_if<OrdersReceived>(&event)) {
     watched.view = std::max(watched.view, orders->view);
+    if (!core.leads()) return;
+    if (watched.since.value == 0) {
+      watched.since = orders->view;
+      if (watched.since.value > 1) world.Count("promotions");
+    }
+    LogTruth& log = LogOf(core);
+    log.view = std::max(log.view, watched.view);
+    if (watched.view < log.view) return;  // it was replaced, and does not know yet
     watched.truth->OnRoster(partition, orders->roster);
     watched.truth->OnPolicyOrdered(partition, orders->policy);
     if (orders->next_policy.has_value())
@@ -52,15 +127,17 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEven
     if (orders->training_end) watched.truth->OnTrainingEnd(partition, *orders->training_end);
   } else if (const auto* frame = std::get_if<FrameReceived>(&event)) {
     if (frame->payload.value != 0) watched.pushes[frame->payload] = frame->header;
+  } else if (const auto* record = std::get_if<RecordReceived>(&event)) {
+    const FrameReceived& carrier = record->frame;
+    if (carrier.payload.value != 0) watched.pushes[carrier.payload] = carrier.header;
   } else if (const auto* measured = std::get_if<Measured>(&event)) {
     watched.truth->OnNorm(watched.measured.at(measured->payload),
                           watched.pushes.at(measured->payload).key.work, measured->norm2);
     watched.measured.erase(measured->payload);
   } else if (const auto* applied = std::get_if<Applied>(&event)) {
-    const auto record = watched.applying.extract(applied->lsn);
-    if (record.empty() || applied->first_non_finite >= 0) return;
-    watched.truth->OnApplied(partition, record.mapped().first, record.mapped().second);
-    world.Trace(applied->lsn.value, record.mapped().first.work.first);
+    const auto applying = watched.applying.extract(applied->lsn);
+    if (applying.empty() || applied->first_non_finite >= 0) return;
+    OnRecordApplied(core, watched, applying.mapped());
   }
 }
 
@@ -68,18 +145,20 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionActi
   World& world = cluster_->world();
   const PartitionId partition = core.config().partition;
   if (const auto* verify = std::get_if<Verify>(&action)) {
+    if (watched.view < LogOf(core).view) return;
     watched.truth->OnAccepted(partition, watched.pushes.at(verify->payload), core.config().run,
-                              watched.view);
+                              watched.since, watched.view);
   } else if (const auto* measure = std::get_if<Measure>(&action)) {
     watched.measured[measure->payload] = measure->slice;
   } else if (const auto* apply = std::get_if<ApplyNow>(&action)) {
-    watched.applying[apply->record.lsn] = {apply->record, watched.pushes.at(apply->payload)};
+    watched.applying[apply->record.lsn] = apply->record;
+    NotePush(LogOf(core), core, watched, apply->record, apply->payload);
   } else if (const auto* policy = std::get_if<SwitchPolicy>(&action)) {
     watched.truth->OnPolicySwitched(partition, policy->number);
   } else if (const auto* value = std::get_if<SendValue>(&action)) {
     const FrameHeader& h = value->header;
-    values_[KeyOf(h)] =
-        watched.truth->OnValueAnswered(partition, h.key.slice, value->version, h.base_lsn);
+    values_[KeyOf(h)] = watched.truth->OnValueAnswered(partition, h.key.slice, value->version,
+                                                       h.base_lsn, &core.applied());
   } else if (const auto* release = std::get_if<Release>(&action)) {
     watched.pushes.erase(release->buffer);
   } else if (std::holds_alternative<CopyForCut>(action)) {
@@ -88,8 +167,8 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionActi
     world.Count("merged subtrees");
   } else if (std::holds_alternative<ReportFault>(action)) {
     world.Count("partitions that stopped themselves");
-  } else if (std::holds_alternative<Replicate>(action)) {
-    world.Violate(Promise::kG8, "a record is replicated although no view has a backup");
+  } else if (const auto* replicate = std::get_if<Replicate>(&action)) {
+    NotePush(LogOf(core), core, watched, replicate->record, replicate->payload);
   }
 }
 
@@ -137,6 +216,14 @@ void ShardWatch::Count(const PartitionCounters& c) {
   world.Count("repeated reports", c.repeated_reports);
   world.Count("duplicate reports", c.duplicate_reports);
   world.Count("stale decisions", c.stale_decisions);
+  world.Count("snapshots", c.snapshots);
+  world.Count("snapshots that came whole", c.learned);
+  world.Count("whole backups", c.wholes);
+  world.Count("resumed backups", c.resumed);
+  world.Count("stale answers of backups", c.stale_answers);
+  world.Count("repeated records", c.repeated);
+  world.Count("early records", c.early_records);
+  world.Count("fenced records", c.fenced_records);
 }
 
 std::string ShardWatch::ToString() const {
@@ -146,8 +233,11 @@ std::string ShardWatch::ToString() const {
     texts[watched.number] = absl::StrCat(
         " [job ", core->config().run.job.value, " partition ", core->config().partition.value,
         " epoch ", status.epoch(), " cut ", status.cut_epochs(), " covered ",
-        status.covered_floor(), " roster ", status.roster(), " policy ", status.policy(), " begun ",
-        status.begun_steps(), " clocks ", status.clock_min(), "-", status.clock_max(), "]");
+        status.covered_floor(), core->leads() ? " leads view " : " backs view ", status.view(),
+        " lsn ", status.lsn(), " behind ", status.backup_behind(),
+        status.backup_whole() ? " whole" : "", " roster ", status.roster(), " policy ",
+        status.policy(), " begun ", status.begun_steps(), " clocks ", status.clock_min(), "-",
+        status.clock_max(), "]");
   }
   std::string all = "partitions:";
   for (const auto& [number, text] : texts) absl::StrAppend(&all, text);

@@ -39,16 +39,33 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   struct Watched {
     uint64_t number = 0;  // unique
     JobTruth* truth = nullptr;
-    std::unique_ptr<Repeater> repeater;
+    std::unique_ptr<Repeater> repeater;  // none: it began with a snapshot
     ViewNumber view;
+    ViewNumber since;                        // it leads since then; 0: it does not
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     std::map<BufferId, SliceId> measured;    // sums whose norm is being computed
-    std::map<Lsn, std::pair<Record, FrameHeader>> applying;
+    std::map<Lsn, Record> applying;
+  };
+  // The log of a partition: there is one, whichever copies have it. What a copy has at a position
+  // is what the first one had there.
+  struct LogTruth {
+    struct Position {
+      uint64_t digest = 0;  // of the log up to here
+      uint64_t values = 0;  // of the slice that the record updates, and its slots, behind it
+      bool applied = false;
+    };
+    std::map<Lsn, Position> positions;
+    std::map<std::pair<Lsn, uint64_t>, FrameHeader> pushes;  // of records by their digest
+    ViewNumber view;                                         // the newest that a copy leads
   };
   // A pull: its partition, its puller, its request.
   using PullKey = std::tuple<RunId, PartitionId, Incarnation, uint64_t, SliceId>;
 
   static PullKey KeyOf(const FrameHeader& value);
+  LogTruth& LogOf(const Partition& core);
+  void OnRecordApplied(const Partition& core, Watched& watched, const Record& record);
+  static void NotePush(LogTruth& log, const Partition& core, const Watched& watched,
+                       const Record& record, BufferId payload);
   Watched& WatchedOf(const Partition& core);
   void On(const Partition& core, Watched& watched, const PartitionEvent& event);
   void On(const Partition& core, Watched& watched, const PartitionAction& action);
@@ -57,6 +74,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   Cluster* const cluster_;
   uint64_t last_number_ = 0;
   std::map<const Partition*, Watched> watched_;
+  std::map<std::pair<RunId, PartitionId>, LogTruth> logs_;
   std::map<PullKey, ValueTruth> values_;  // answered, and not sent yet
 };
 

@@ -46,6 +46,8 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: worker hangs",
                                       "fault: computing hangs",
                                       "fault: shard crash",
+                                      "fault: crash of a shard with the only copy",
+                                      "fault: late answer of a backup",
                                       "fault: shard without memory",
                                       "fault: slow worker",
                                       "fault: corrupted payload",
@@ -70,13 +72,17 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "blocked pulls",
                                       "coordinator restarts",
                                       "copies for evaluation",
+                                      "copies: records compared",
+                                      "copies: values compared",
                                       "cuts",
                                       "decisions",
                                       "dedup hits",
                                       "drained workers",
                                       "duplicate reports",
                                       "duplicate subtrees",
+                                      "early records",
                                       "epochs evaluated",
+                                      "fenced records",
                                       "fenced requests",
                                       "held sums",
                                       "frames that waited for orders",
@@ -104,8 +110,10 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "polls: a worker hangs",
                                       "polls: a worker's fault",
                                       "polls: no memory on a worker",
+                                      "promotions",
                                       "pushes sent again",
                                       "refused requests",
+                                      "repeated records",
                                       "repeated reports",
                                       "repeated: bytes of slots compared",
                                       "repeated: bytes of states compared",
@@ -117,16 +125,20 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "reports that were full",
                                       "replaced subtrees",
                                       "requests of an earlier policy",
+                                      "resumed backups",
                                       "roster changes",
                                       "runs compared with a solo run",
                                       "sealed steps",
                                       "seeds run twice",
+                                      "snapshots that came whole",
+                                      "stale answers of backups",
                                       "stale decisions",
                                       "streams closed for their memory",
                                       "superseded pulls",
                                       "updates below the norm",
                                       "updates that were clipped",
                                       "updates that were skipped",
+                                      "whole backups",
                                       "worker rejoins",
                                       "workers that left without their device"};
 
@@ -209,9 +221,15 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kPolicyDrain:
     case Defence::kPolicyFence: return Promise::kG2;
     case Defence::kReductionOrder: return Promise::kG3;
+    case Defence::kCommitBeforeApply:
+    case Defence::kBackupView:
+    case Defence::kAckView:
+    case Defence::kSnapshotSlots:
+    case Defence::kWholeBeforeLead: return Promise::kG4;
     case Defence::kGeneration:
     case Defence::kCoordinatorPersist: return Promise::kG5;
     case Defence::kBatchKey:
+    case Defence::kJoin:
     case Defence::kEvaluationRangeOnce: return Promise::kG6;
     case Defence::kEpochGate:
     case Defence::kCutBeforeNext: return Promise::kG7;
@@ -234,11 +252,9 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
-    // A host verifies and applies a push within one task, and one owner applies what it
-    // acknowledges, in order: only a backup takes longer, and only another primary could be behind.
-    case Defence::kJoin:
+    // One owner applies what it acknowledges, in order, and a backup applies what it has at once:
+    // no primary is behind what a puller saw.
     case Defence::kMinLsn:
-    case Defence::kCommitBeforeApply:
     case Defence::kCount: return std::nullopt;
   }
   return std::nullopt;
@@ -252,7 +268,7 @@ int RunMutants(Options options) {
     const auto defence = static_cast<Defence>(i);
     const std::optional<Promise> promise = PromiseOf(defence);
     if (!promise.has_value()) {
-      std::printf("%-24s %-24s waits for replicated shards\n", DefenceName(defence), "-");
+      std::printf("%-24s %-24s cannot be missed yet\n", DefenceName(defence), "-");
       continue;
     }
     MaskDefence(defence);

@@ -17,6 +17,12 @@ uint64_t DigestOf(absl::Span<const uint8_t> bytes) {
   return bytes.empty() ? 0 : XXH3_64bits(bytes.data(), bytes.size());
 }
 
+// Reports and their answers. All else between shards has a number of its round.
+bool IsOfDecisions(const FrameHeader& header) {
+  return header.type == FrameType::kDecision ||
+         (header.type == FrameType::kError && header.request_id == 0);
+}
+
 PeerIdentity PeerOf(const Identity& self) {
   return {self, std::string(ReleaseVersion()), ProtocolVersion()};
 }
@@ -134,8 +140,9 @@ class SimFrameStream final : public FrameStream,
   }
 
   void Pump() {
-    while (std::optional<OutgoingFrame> frame =
-               queue_.Pop(streams_->window_ - std::min(streams_->window_, in_flight_))) {
+    // Between shards a frame may be larger than the window that others get.
+    const size_t window = between_shards() ? limits::kStreamInFlightBytesMax : streams_->window_;
+    while (std::optional<OutgoingFrame> frame = queue_.Pop(window - std::min(window, in_flight_))) {
       Message message;
       message.header = frame->header;
       const absl::Span<const uint8_t> bytes = frame->payload.bytes;
@@ -143,12 +150,13 @@ class SimFrameStream final : public FrameStream,
         message.truth = streams_->observer_->OnValueSent(*process_, frame->header, bytes);
       if (NeedsCredit(frame->header)) in_flight_ += bytes.size();
       message.bytes_digest = DigestOf(bytes);
-      if (between_shards()) {
+      if (between_shards() && IsOfDecisions(message.header)) {
         sent_bytes_ += bytes.size();
         message.bytes = std::move(frame->payload);
         SendDecision(std::move(message));
         continue;
       }
+      if (between_shards() && message.header.type == FrameType::kAck) RepeatLate(message);
       writing_bytes_ += bytes.size();
       message.bytes = std::move(frame->payload);
       message.wrote = [self = weak_from_this(), size = bytes.size()] {
@@ -191,6 +199,16 @@ class SimFrameStream final : public FrameStream,
     if (to == nullptr) return;
     streams_->network_->SendDecision(to->process_,
                                      [to, held = std::move(message)] { to->Deliver(held); });
+  }
+
+  // What a backup said is heard again much later, as if its reader had been paused.
+  void RepeatLate(const Message& message) {
+    World& world = *streams_->world_;
+    const std::shared_ptr<SimFrameStream> to = other_.lock();
+    if (to == nullptr || !world.random().Chance(streams_->network_->faults().decision_lost)) return;
+    world.Count("fault: late answer of a backup");
+    world.After(world.random().Between(absl::Milliseconds(1), absl::Seconds(3)), to->process_,
+                [to, held = message] { to->Deliver(held); });
   }
 
   // Splits the payload into pieces at any byte.

@@ -114,15 +114,16 @@ void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
       world_->Count("fault: push of another era");
       break;
     case 1:
-      --h.view.value;
+      h.view = ViewNumber(0);
       world_->Count("fault: push of an old view");
       break;
     default: {
       WorkRange& work = h.key.work;
       ++work.epoch;
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
+      // It counts: so not ahead of a gradient that stops the job.
       const bool counts = workload.gradient == GradientKind::kCounting && workload.switches == 0 &&
-                          workload.spec.policy().kind() != Policy::BSP;
+                          !workload.poisoned && workload.spec.policy().kind() != Policy::BSP;
       if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
       payload =
           std::make_shared<Values>(Contribution(workload, truth.layout(), {}, h.key.slice, work));

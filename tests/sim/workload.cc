@@ -138,6 +138,9 @@ Workload MakeWorkload(uint64_t seed, int number) {
   w.spec.mutable_batch()->set_global(batch);
   w.spec.mutable_batch()->set_micro_batches(micro);
   w.spec.mutable_batch()->set_kernel_threads(1);
+  // Draws from its own random numbers.
+  const bool once = Random(Mix(seed, 930 + number)).Chance(0.25);
+  w.spec.set_durability(once ? DURABILITY_NONE : DURABILITY_AUTO);
   const auto epochs = static_cast<uint32_t>(random.Between(2, 5));
   const uint64_t clocks = number > 0 ? 20 : 100;
   const uint64_t steps = (clocks + epochs - 1) / epochs;

@@ -10,6 +10,7 @@ const char* PromiseName(Promise promise) {
     case Promise::kG1: return "G1 exactly once";
     case Promise::kG2: return "G2 bounded staleness";
     case Promise::kG3: return "G3 equal bits";
+    case Promise::kG4: return "G4 a shard's crash";
     case Promise::kG5: return "G5 coordinator's crash";
     case Promise::kG6: return "G6 each sample once";
     case Promise::kG7: return "G7 cuts";

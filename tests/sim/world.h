@@ -58,6 +58,7 @@ enum class Promise {
   kG1,
   kG2,
   kG3,
+  kG4,
   kG5,
   kG6,
   kG7,
