@@ -404,6 +404,7 @@ def job_file(
     evaluate=None,
     stop=None,
     seed=1,
+    durability=None,
 ):
     """A job file as a dict, with short defaults."""
     spec = {
@@ -418,6 +419,8 @@ def job_file(
     }
     if evaluate:
         spec["evaluate"] = evaluate
+    if durability:
+        spec["durability"] = durability
     return {
         "apiVersion": "starling/v1",
         "kind": "TrainingJob",

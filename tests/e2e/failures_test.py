@@ -107,6 +107,7 @@ class Failures(unittest.TestCase):
                     stop={"epochs": 100000},
                     workers={"min": 1, "max": 2},
                     consistency={"ssp": {"staleness": 2}},
+                    durability="none",
                 )
             )
             cluster.wait_progress("victim", step=5)
@@ -117,6 +118,38 @@ class Failures(unittest.TestCase):
             cluster.wait_registered(2, 2)
             cluster.submit(self.job("next", workers={"min": 2, "max": 2}))
             self.assertEqual(cluster.wait("next"), 0)
+
+    def test_a_shard_that_dies_changes_no_bit(self):
+        def whole(job):
+            status = cluster.describe(job)
+            return status.get("partitionsWhole", 0) == status.get("partitions") and status
+
+        digests = {}
+        for killed in ("", "shard-0", "shard-1"):
+            with Cluster(shards=2, workers=2) as cluster:
+                job = self.job(
+                    "replicated",
+                    stop={"epochs": 60},
+                    workers={"min": 2, "max": 2},
+                    durability="replicated",
+                )
+                cluster.submit(job)
+                wait_until(lambda: whole("replicated"), 30, "both copies of each partition")
+                if killed:
+                    cluster.wait_progress("replicated", step=30)
+                    cluster.kill(killed)
+                    status = wait_until(
+                        lambda: int(cluster.describe("replicated").get("failovers", 0)) > 0
+                        and cluster.describe("replicated"),
+                        30,
+                        "the other shard to take over",
+                    )
+                    self.assertEqual(status["state"], "RUNNING", status.get("reason"))
+                    cluster.start_shard(killed)
+                self.assertEqual(cluster.wait("replicated", 120), 0)
+                digests[killed] = parameters_sha256(cluster.export("replicated"))
+        print("figure: " + ", ".join(f"{k or 'none'} killed: {d[:16]}" for k, d in digests.items()))
+        self.assertEqual(len(set(digests.values())), 1)
 
     def test_a_coordinator_that_dies_and_comes_back_changes_no_bit(self):
         def run(kill):

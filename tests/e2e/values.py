@@ -107,6 +107,7 @@ class Walk:
                 optimizer={"sgd": {"learningRate": 1}},
                 stop={"epochs": epochs},
                 workers={"min": 1, "max": WORKERS},
+                durability="none",  # the shard that dies has the only copy
             )
         else:
             job = job_file(
@@ -117,6 +118,7 @@ class Walk:
                 consistency=POLICIES[policy],
                 stop={"epochs": epochs},
                 workers={"min": 1, "max": WORKERS},
+                durability="none",  # the shard that dies has the only copy
             )
         return job
 

@@ -76,6 +76,24 @@ std::string OutputText(const OutputStatus& output) {
   }
 }
 
+// "two of each partition", "one of each partition (durability: none)"
+std::string CopiesText(const JobStatus& status) {
+  const std::string taken_over =
+      status.failovers() == 0
+          ? ""
+          : absl::StrCat("; ", CountText(status.failovers()), " were taken over by another shard");
+  if (status.durability() != "replicated")
+    return absl::StrCat("one of each partition: a shard's death ends the job", taken_over);
+  if (status.partitions_whole() == status.partitions())
+    return absl::StrCat("two of each partition", taken_over);
+  const std::string since =
+      status.unreplicated_seconds() > 0
+          ? absl::StrCat(", for ", DurationText(status.unreplicated_seconds()))
+          : "";
+  return absl::StrCat("two of ", status.partitions_whole(), " of ", status.partitions(),
+                      " partitions, one of the others", since, taken_over);
+}
+
 Rows JobFacts(const JobReply& reply) {
   const JobStatus& status = reply.status();
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
@@ -113,6 +131,7 @@ Rows JobFacts(const JobReply& reply) {
   rows.push_back({"Reproducible:", status.reproducible()
                                        ? "yes"
                                        : absl::StrCat("no: ", status.not_reproducible_because())});
+  if (status.partitions() > 0) rows.push_back({"Copies:", CopiesText(status)});
   if (status.has_output()) rows.push_back({"Output:", OutputText(status.output())});
   rows.push_back(
       {"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ",

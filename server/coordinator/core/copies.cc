@@ -22,8 +22,9 @@ std::string PartitionsText(const std::vector<uint32_t>& partitions) {
 
 }  // namespace
 
-bool Core::Replicates(const Job& job, size_t) const {
-  return job.spec().durability() == DURABILITY_REPLICATED;
+bool Core::Replicates(const Job& job, size_t shards) {
+  const Durability durability = job.spec().durability();
+  return durability == DURABILITY_REPLICATED || (durability == DURABILITY_AUTO && shards >= 2);
 }
 
 uint32_t Core::WholePartitions(const Job& job) {
@@ -136,7 +137,7 @@ void Core::GiveBackups(Job& job) {
 // A backup reports that it cannot be one. Its primary waits for it, so the next view has none.
 void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status) {
   View& view = *job.state.mutable_views(static_cast<int>(status.partition()));
-  if (!job.running() || status.fault().empty() || status.view() != view.number()) return;
+  if (status.fault().empty() || status.view() != view.number()) return;
   ChangeViews(job, [&] { DropBackup(view); });
   job.unfit.insert(shard.stored.incarnation());
   Log(job, absl::StrCat("partition ", status.partition(), " has no copy on ", shard.name(), ": ",

@@ -216,7 +216,7 @@ class Core {
   std::string WaitsFor(const Job& job) const;
 
   // copies.cc: which shards have copies of which partitions
-  bool Replicates(const Job& job, size_t shards) const;  // given so many live shards
+  static bool Replicates(const Job& job, size_t shards);  // given so many live shards
   void ChangeViews(Job& job, const std::function<void()>& change);
   void LoseCopies(Job& job, const Shard& shard, const std::string& why);
   void GiveBackups(Job& job);

@@ -434,6 +434,7 @@ JobSpec MiniCluster::Spec(const std::string& name, Policy::Kind policy, uint32_t
   if (policy == Policy::SSP) spec.mutable_policy()->set_staleness(2);
   spec.set_workers_min(workers_min);
   spec.set_workers_max(workers_max);
+  spec.set_durability(DURABILITY_NONE);
   spec.mutable_evaluate()->set_every_epochs(1);
   spec.mutable_stop()->set_epochs(2);
   return spec;
