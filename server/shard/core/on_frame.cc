@@ -193,6 +193,13 @@ uint64_t Partition::parked_bytes() const {
   return bytes;
 }
 
+std::vector<std::pair<ConnectionId, FrameHeader>> Partition::ParkedFrames() const {
+  std::vector<std::pair<ConnectionId, FrameHeader>> frames;
+  for (const Parked& parked : parked_)
+    frames.emplace_back(parked.frame.connection, parked.frame.header);
+  return frames;
+}
+
 void Partition::Unpark() {
   std::deque<Parked> waiting = std::exchange(parked_, {});
   parked_use_.clear();

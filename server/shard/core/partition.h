@@ -124,6 +124,8 @@ class Partition {
   const PartitionState& ordered() const { return ordered_; }
   // Payload bytes of the frames that wait for orders.
   uint64_t parked_bytes() const;
+  // Frames that wait for orders. If this copy is dropped, the host answers them.
+  std::vector<std::pair<ConnectionId, FrameHeader>> ParkedFrames() const;
   // False of a learner until its snapshot is complete.
   bool has_copy() const { return has_copy_; }
   bool leads() const { return IsPrimary(); }

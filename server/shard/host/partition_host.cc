@@ -82,7 +82,12 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
 PartitionHost::~PartitionHost() {
   ObserveGone();
   if (paused_.has_value()) owner_->Cancel(paused_->timer);
-  RefuseArrived("the partition is not hosted here any more");
+  const std::string why = "the partition is not hosted here any more";
+  RefuseArrived(why);
+  for (const auto& [id, header] : core_.ParkedFrames()) {
+    if (const auto connection = connections_.find(id); connection != connections_.end())
+      SendRefusal(*connection->second, header, Answer::kNotHosted, why);
+  }
   memory_->RemoveHosted(value_bytes_);
   plan_->metrics->parameter_bytes -= static_cast<int64_t>(value_bytes_);
   --plan_->metrics->partitions;
