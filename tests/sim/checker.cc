@@ -85,6 +85,7 @@ void JobTruth::OnPolicyOrdered(PartitionId partition, const PolicyAt& policy) {
 
 // G2: everything before the policy's step was counted under the previous policy, nothing beyond it.
 void JobTruth::OnPolicySwitched(PartitionId partition, PolicyNumber number) {
+  if (followed_[partition] >= number) return;  // its other copy did before
   world_->Count("policy switches");
   followed_[partition] = number;
   const PolicyAt& policy = policies_.at(number);
