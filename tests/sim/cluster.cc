@@ -122,7 +122,8 @@ bool Cluster::AllWhole() const {
   std::set<uint64_t> living;  // incarnations
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
-    if (shard->alive && registered != registered_.end() && registered->second.first == shard->life)
+    if (shard->alive && shard->paused_until <= world_.now() && registered != registered_.end() &&
+        registered->second.first == shard->life)
       living.insert(registered->second.second);
   }
   const auto deleted =

@@ -195,7 +195,8 @@ void Cluster::StepWall() {
   world_.StepWall(world_.random().Chance(0.5) ? absl::Hours(1) : -absl::Hours(1));
 }
 
-// As SIGSTOP and SIGCONT do. Shards pause too briefly to be declared lost.
+// As SIGSTOP and SIGCONT do. Shards pause too briefly to be declared lost, but where all they have
+// is elsewhere, too: then one may come back that was replaced.
 void Cluster::Pause() {
   Random& random = world_.random();
   const uint64_t drawn = random.Below(10);
@@ -208,6 +209,11 @@ void Cluster::Pause() {
   } else if (drawn < 8) {
     process = Pick(random, shards_).get();
     world_.Count("fault: paused shard");
+    if (may_crash_shard_ && AllWhole()) {
+      shard_crashed_ = true;
+      time = random.Between(absl::Seconds(2), absl::Seconds(4));
+      world_.Count("fault: shard that comes back replaced");
+    }
   } else {
     if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(3));
     world_.Count("fault: paused coordinator");
