@@ -108,6 +108,7 @@ class JobTruth {
     std::map<ItemKey, int> times;     // how often it was counted
     std::map<ItemKey, size_t> order;  // updates applied before it was first counted
     size_t applied = 0;
+    size_t acked = 0;  // the last acked update and those before it
   };
 
   bool IsMember(Incarnation incarnation) const;
@@ -116,6 +117,7 @@ class JobTruth {
   void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
   void CheckPolicies(const JobStatus& status) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
+  Values ExpectedAfter(SliceId slice, size_t updates) const;
   void CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const;
   bool CheckStopped(const JobStatus& status) const;
   void CheckEpochs(const JobStatus& status) const;
