@@ -50,8 +50,8 @@ class HeldStep {
     return nullptr;
   }
 
-  // The report over all `slices` sums, with norms added in ascending order of slices. nullopt: a
-  // sum is not sealed or not measured yet.
+  // The report over `slices` sums, with norms added in ascending order of slices. nullopt: a sum is
+  // not sealed or not measured yet.
   std::optional<StepReport> Whole(size_t slices) const {
     if (sums_.size() < slices) return std::nullopt;
     StepReport whole;

@@ -24,15 +24,17 @@ void Partition::AskAgain(absl::Time at) {
   if (talk_.stage == Talk::Stage::kCopying) Do(DropSnapshot{});
   talk_.stage = Talk::Stage::kAsking;
   talk_.ask_at = at;
-  talk_.asked = false;
   ++talk_.round;
 }
 
+// The same round if no answer came: the answer to any of its questions will do.
 void Partition::Ask() {
-  if (talk_.asked) ++talk_.round;
-  talk_.asked = true;
   talk_.ask_at = now_ + kAskBackupPeriod;
   Do(AskBackup{ToBackup()});
+}
+
+absl::Duration Partition::AskBackOff() {
+  return std::min(kAskBackupSoon * (1 << std::min(talk_.refusals++, 5)), kAskBackupLate);
 }
 
 FrameHeader Partition::ToBackup() const {
@@ -81,12 +83,13 @@ void Partition::On(const BackupAnswered& answer) {
     return;
   }
   talk_.heard = now_;
-  if (refused) return AskAgain(now_ + kAskBackupSoon);
+  if (refused) return AskAgain(now_ + AskBackOff());
   const bool has_copy = (h.flags & frame_flags::kSnapshot) == 0;
   switch (talk_.stage) {
     case Talk::Stage::kNone:
     case Talk::Stage::kTaking: return;
     case Talk::Stage::kAsking:
+      ++talk_.round;  // answers to its other questions are void
       // Records that took effect are no longer here to be sent.
       if (has_copy && h.base_lsn >= log_.applied() && h.base_lsn <= log_.ordered()) {
         talk_.sent = h.base_lsn;
@@ -109,7 +112,7 @@ void Partition::On(const BackupAnswered& answer) {
 }
 
 void Partition::On(const BackupDown&) {
-  if (talk_.stage != Talk::Stage::kNone) AskAgain(now_ + kAskBackupSoon);
+  if (talk_.stage != Talk::Stage::kNone) AskAgain(now_ + AskBackOff());
 }
 
 void Partition::On(const SnapshotTaken& taken) {
@@ -124,6 +127,7 @@ void Partition::On(const SnapshotTaken& taken) {
 void Partition::Follow(Lsn has) {
   if (talk_.stage == Talk::Stage::kCopying) Do(DropSnapshot{});
   talk_.stage = Talk::Stage::kFollowing;
+  talk_.refusals = 0;
   talk_.frames_acked = talk_.frames_sent;
   talk_.acked = std::max(talk_.acked, std::min(has, log_.ordered()));
   talk_.sent = std::max(talk_.sent, talk_.acked);
@@ -168,7 +172,7 @@ void Partition::SendRecords() {
 void Partition::Commit() {
   Lsn most = log_.ordered();
   if (talk_.whole || talk_.stage == Talk::Stage::kFollowing) {
-    most = talk_.acked;
+    most = DefenceMasked(Defence::kCommitBeforeApply) ? talk_.sent : talk_.acked;
   } else if (talk_.stage == Talk::Stage::kCopying) {
     most = talk_.sent;
   }

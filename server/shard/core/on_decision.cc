@@ -1,6 +1,7 @@
 // One decision for a whole step of the job. Sealed sums are held; their norm, and whether a
 // gradient overflowed, are reported to partition 0, which answers with its decision.
 // docs/protocol.md, section 9.
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -56,10 +57,20 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
                       step, ", although each worker's own was: it overflowed");
 }
 
+// Slices of which the log has no decided sum for the held step yet. These are all, unless the
+// previous primary died when its backup had some of them. Then the step is decided, and the answer
+// does not depend on what is reported.
+size_t Partition::UndecidedSlices() const {
+  const auto step = static_cast<uint64_t>(held_.step());
+  return static_cast<size_t>(std::ranges::count_if(slices_, [&](const auto& slice) {
+    return slice.second.info.decided && ordered_.slice(slice.first).updates == step;
+  }));
+}
+
 // Reports and answers may get lost, so the report is repeated.
 void Partition::TryReport() {
   if (!fault_.empty() || held_.empty()) return;
-  const std::optional<StepReport> whole = held_.Whole(decided_slices_);
+  const std::optional<StepReport> whole = held_.Whole(UndecidedSlices());
   if (!whole.has_value()) return;
   if (held_.reported()) {
     if (now_ < held_.next_report()) return;
@@ -160,7 +171,7 @@ void Partition::OnReport(const FrameReceived& frame) {
       ++counters_.duplicate_reports;
       if (!applied_.decided().has_value() || applied_.decided()->step != h.clock) {
         reporters_.insert_or_assign(h.reporter, waiter);  // the decision has not taken effect yet
-        return;
+        return AnswerReport(waiter, Answer::kNone, {h.clock, 0});
       }
       return AnswerReport(waiter, Answer::kCounted, *applied_.decided());
     case StepDecider::Outcome::kOtherStep:

@@ -29,12 +29,6 @@ void Partition::TakeView(const OrdersReceived& orders) {
     if (!led) Lead();
     return BeginTalk();
   }
-  if (led) {  // the shard drops this copy; the new primary answers what waits
-    talk_.stage = Talk::Stage::kNone;
-    return RefuseWaiting(Answer::kStaleView,
-                         absl::StrCat("view ", view_.value, " is on shard ", primary_.value),
-                         /*all=*/true);
-  }
   if (primary_ != config_.self || !fault_.empty()) return;
   fault_ = absl::StrCat("view ", view_.value, " has this copy as its primary, and it is not whole");
   log_stopped_ = true;
@@ -59,9 +53,7 @@ void Partition::TakeRoster(const RosterList& roster) {
     return ordered_.clocks().Find(stream.first) == nullptr;
   });
   if (!DefenceMasked(Defence::kIncarnationFence)) {
-    RefuseWaiting(Answer::kStaleIncarnation,
-                  absl::StrCat("not in roster ", roster.number.value, ": register again"),
-                  /*all=*/false);
+    RefuseStrangers(absl::StrCat("not in roster ", roster.number.value, ": register again"));
   }
   recheck_parked_ = recheck_closes_ = recheck_pulls_ = true;
 }
@@ -79,11 +71,11 @@ void Partition::TakeEpoch(const OrdersReceived& orders) {
   recheck_pulls_ = true;
 }
 
-void Partition::RefuseWaiting(Answer answer, const std::string& text, bool all) {
+void Partition::RefuseStrangers(const std::string& text) {
   const auto refused = [&](const Waiter& waiter) {
-    if (!all && (IsReaderPull(waiter.request) || ordered_.clocks().IsMember(waiter.request.origin)))
+    if (IsReaderPull(waiter.request) || ordered_.clocks().IsMember(waiter.request.origin))
       return false;
-    Refuse(waiter, answer, text, waiter.request.clock);
+    Refuse(waiter, Answer::kStaleIncarnation, text, waiter.request.clock);
     return true;
   };
   for (auto& [replica, queue] : closes_) std::erase_if(queue, refused);

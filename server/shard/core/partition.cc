@@ -18,7 +18,6 @@ Partition::Partition(PartitionConfig config, FirstState first)
       has_copy_(first == FirstState::kFirstValues) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
     slices_.try_emplace(info.id, info, config_.micro_batches);
-    decided_slices_ += info.decided ? 1 : 0;
   }
   if (config_.Decides()) decider_.emplace(config_.reporters);
 }

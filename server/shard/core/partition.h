@@ -46,9 +46,11 @@ inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
 inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
 // How often a silent backup is asked where it is, how soon one that refused or was cut off is asked
-// again, and how long it may leave frames unanswered.
+// again (twice as late each time, at most kAskBackupLate), and how long it may leave frames
+// unanswered.
 inline constexpr absl::Duration kAskBackupPeriod = absl::Milliseconds(500);
 inline constexpr absl::Duration kAskBackupSoon = absl::Milliseconds(50);
+inline constexpr absl::Duration kAskBackupLate = absl::Seconds(1);
 inline constexpr absl::Duration kBackupSilence = absl::Seconds(10);
 
 using PartitionActions = std::vector<PartitionAction>;
@@ -225,6 +227,7 @@ class Partition {
   void On(const Measured& measured);
   void RefuseHeld(Answer answer, const std::string& text);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
+  size_t UndecidedSlices() const;
   void TryReport();
   void StopWaiting();
   void On(const DecisionReceived& decision);
@@ -279,8 +282,8 @@ class Partition {
   void Lead();
   void TakeRoster(const RosterList& roster);
   void TakeEpoch(const OrdersReceived& orders);
-  // Refuses waiting closes and pulls of non-members, or of everyone (`all`).
-  void RefuseWaiting(Answer answer, const std::string& text, bool all);
+  // Refuses waiting closes and pulls of non-members.
+  void RefuseStrangers(const std::string& text);
 
   // on_policy.cc
   void TakePolicies(const OrdersReceived& orders);
@@ -303,6 +306,7 @@ class Partition {
   // on_backup.cc: a primary's side of replication
   void BeginTalk();
   void AskAgain(absl::Time at);
+  absl::Duration AskBackOff();
   void Ask();
   void TryTalk();
   FrameHeader ToBackup() const;
@@ -344,7 +348,6 @@ class Partition {
   void Refuse(const FrameReceived& frame, const Verdict& verdict);
 
   const PartitionConfig config_;
-  uint32_t decided_slices_ = 0;
   std::function<void(const Record&)> effect_observer_;  // empty: none
 
   // Ordered by the coordinator.
@@ -384,7 +387,7 @@ class Partition {
     uint64_t round = 0;  // of asking; in all frames and their answers; grows across views
     absl::Time ask_at;   // kAsking
     absl::Time heard;    // when the last answer came, or the first unanswered frame was sent
-    bool asked = false;  // in this round
+    int refusals = 0;    // and breaks of the link, since the backup last followed
     Lsn acked;           // the backup has everything up to here
     Lsn sent;
     Lsn snapshot_at;

@@ -77,6 +77,59 @@ applied lsn 3
 )");
 }
 
+// The previous primary died when its backup had the first slice's record of a decided step alone.
+TEST(PartitionDecisionTest, AStepOfWhichTheBackupHadAPartIsReportedAgain) {
+  Transcript before(Clipped(3, 2, 4));
+  before.Begin(1);
+  for (const uint32_t slice : {0, 1}) {
+    const uint64_t push = before.Push(1, slice, 0, 0, 4);
+    before.Verify(push);
+    before.Step(Measured{BufferId(push), 1});
+  }
+  before.Step(Decision(before, 0, 0.5));
+  before.Apply(3);
+  Transcript t(Clipped(3, 2, 4));
+  OrdersReceived orders = t.Base();
+  orders.view = ViewNumber(2);
+  orders.primary = ShardId(2);
+  orders.backup = ShardId(1);
+  t.Step(orders);
+  ASSERT_EQ(before.records().size(), 3u);
+  for (const Record& record : before.records()) {
+    FrameHeader h = t.Header(FrameType::kReplicate, 0);
+    h.view = ViewNumber(2);
+    h.base_lsn = record.lsn;
+    const BufferId payload(record.kind == RecordKind::kApply ? 99 : 0);
+    t.Step(RecordReceived{{ConnectionId(9), h, payload}, record});
+  }
+  t.Apply(3);
+  orders.view = ViewNumber(3);
+  orders.primary = ShardId(1);
+  orders.backup = ShardId();
+  orders.roster = {RosterNumber(1), {Transcript::Member(1)}};
+  t.Step(orders);
+  t.Text();
+  t.set_view(3);
+  t.Push(1, 0, 0, 0, 4);
+  const uint64_t again = t.Push(1, 1, 0, 0, 4);
+  t.Verify(again);
+  t.Step(Measured{BufferId(again), 1});
+  t.Step(Decision(t, 0, 0.5));
+  EXPECT_EQ(t.Text(), R"(
+c1 r1.1 push s0 0:[0,4) b1
+  c1 ack #1 already-counted clock 0 lsn 3
+  release b1
+c1 r1.1 push s1 0:[0,4) b2
+  verify s1 b2
+verified b2
+  measure s1 b2
+measured b2 norm2 1
+  report step 0 norm2 1 view 1
+decided step 0 scale 0.5
+  lsn 4 apply s1 0:[0,4) rate 0.5 scale 0.5 t 1 lag 0 b2 version 0
+)");
+}
+
 // A short last batch is stretched to a whole one first, then clipped.
 TEST(PartitionDecisionTest, TheScaleMultipliesThatOfAShortBatch) {
   TranscriptOptions options = Clipped(1, 1, 2);
@@ -349,6 +402,7 @@ c10 r0.0 report of p0 step 0 norm2 1
 c11 r0.0 report of p1 step 0 norm2 3
   replicate lsn 2 decision step 0 scale 0.5
 c10 r0.0 report of p0 step 0 norm2 1
+  c10 decision for p0 step 0 waits
 backup has lsn 2
   c10 decision for p0 step 0 scale 0.5
   c11 decision for p1 step 0 scale 0.5

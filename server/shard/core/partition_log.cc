@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/defences.h"
-
 namespace starling {
 
 const PartitionLog::Entry& PartitionLog::Append(Entry entry) {
@@ -17,8 +15,7 @@ void PartitionLog::CommitUpTo(Lsn lsn) {
 }
 
 PartitionLog::Entry* PartitionLog::HandOut() {
-  const Lsn limit = DefenceMasked(Defence::kCommitBeforeApply) ? ordered_ : committed_;
-  if (handed_out_ >= limit) return nullptr;
+  if (handed_out_ >= committed_) return nullptr;
   Entry* next = Find(Lsn(handed_out_.value + 1));
   if (next->record.kind != RecordKind::kApply && handed_out_ != applied_) return nullptr;
   handed_out_ = next->record.lsn;
