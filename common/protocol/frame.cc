@@ -152,6 +152,23 @@ absl::Status CheckRecordSizes(const FrameHeader& h) {
                 h.payload_bytes);
 }
 
+// A tensor's bytes are those of its elements; what comes before them is as it is.
+absl::Status CheckReplicate(const FrameHeader& h) {
+  if (h.type != FrameType::kReplicate) return absl::OkStatus();
+  const bool snapshot = (h.flags & frame_flags::kSnapshot) != 0;
+  const bool known = h.kind == PayloadKind::kNone || h.kind == PayloadKind::kRecord ||
+                     (snapshot && h.kind == PayloadKind::kDense);
+  if (!known) {
+    return Refuse("kind", "a record or a part of a snapshot to replicate",
+                  static_cast<uint64_t>(h.kind));
+  }
+  if (h.codec != Codec::kFp32)
+    return Refuse("codec", "1 (fp32) to replicate", static_cast<uint64_t>(h.codec));
+  if (snapshot && h.kind == PayloadKind::kRecord && h.elements != 0)
+    return Refuse("elements", "0 for a part of a state", h.elements);
+  return absl::OkStatus();
+}
+
 absl::Status CheckSizes(const FrameHeader& h) {
   if (h.payload_bytes > limits::kFramePayloadBytesMax) {
     return Refuse("payload_bytes", absl::StrCat("at most ", limits::kFramePayloadBytesMax),
@@ -254,6 +271,7 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   }
   STARLING_RETURN_IF_ERROR(CheckLossScale(h));
   STARLING_RETURN_IF_ERROR(CheckWork(h.key.work));
+  STARLING_RETURN_IF_ERROR(CheckReplicate(h));
   STARLING_RETURN_IF_ERROR(CheckSizes(h));
   STARLING_RETURN_IF_ERROR(CheckDecision(h));
   *out = h;

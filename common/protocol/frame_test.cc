@@ -245,6 +245,34 @@ TEST(Frame, ARecordComesWithWhatItAppliesBehindIt) {
   EXPECT_NE(refusal(3, 13).find("type must be replicate where a record comes"), std::string::npos);
 }
 
+// What the receiver takes off the end as a tensor is never more than came.
+TEST(Frame, WhatIsReplicatedIsFp32) {
+  FrameHeader h = Sample();
+  h.type = FrameType::kReplicate;
+  h.loss_scale_log2 = 0;
+  const auto refusal = [&](PayloadKind kind, Codec codec, uint16_t flags, size_t bytes) {
+    h.kind = kind;
+    h.codec = codec;
+    h.flags = flags;
+    h.elements = 4;
+    h.payload_bytes = static_cast<uint32_t>(bytes);
+    FrameHeader out;
+    return std::string(DecodeFrameHeader(Encoded(h), &out).message());
+  };
+  EXPECT_EQ(refusal(PayloadKind::kDense, Codec::kFp32, frame_flags::kSnapshot, 16), "");
+  EXPECT_NE(refusal(PayloadKind::kDense, Codec::kFp16, frame_flags::kSnapshot, 8).find("codec"),
+            std::string::npos);
+  EXPECT_NE(refusal(PayloadKind::kRecord, Codec::kInt8, 0, 17).find("codec"), std::string::npos);
+  EXPECT_EQ(refusal(PayloadKind::kRecord, Codec::kFp32, 0, 17), "");
+  EXPECT_NE(
+      refusal(PayloadKind::kRecord, Codec::kFp32, frame_flags::kSnapshot, 17).find("elements"),
+      std::string::npos);
+  for (const PayloadKind kind : {PayloadKind::kTopK, PayloadKind::kRows, PayloadKind::kText})
+    EXPECT_NE(refusal(kind, Codec::kFp32, frame_flags::kSnapshot, 1).find("kind"),
+              std::string::npos);
+  EXPECT_NE(refusal(PayloadKind::kDense, Codec::kFp32, 0, 16).find("kind"), std::string::npos);
+}
+
 TEST(Frame, DigestWithoutPayloadIsRefused) {
   FrameHeader header = Sample();
   header.kind = PayloadKind::kNone;
