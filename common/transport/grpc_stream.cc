@@ -67,19 +67,22 @@ struct KeptPayload {
   }
 };
 
-// Two slices: the header copied, the payload aliased.
+// Up to three slices: the header and the payload's head copied, its bytes aliased.
 grpc::ByteBuffer GrpcStream::ToByteBuffer(OutgoingFrame frame) {
   std::array<uint8_t, limits::kFrameHeaderBytes> header;
   EncodeFrameHeader(frame.header, header.data());
-  grpc::Slice slices[2];
-  slices[0] = grpc::Slice(header.data(), header.size());
-  if (frame.payload.bytes.empty()) return grpc::ByteBuffer(slices, 1);
+  grpc::Slice slices[3];
+  size_t count = 0;
+  slices[count++] = grpc::Slice(header.data(), header.size());
+  const std::string& head = frame.payload.head;
+  if (!head.empty()) slices[count++] = grpc::Slice(head.data(), head.size());
+  if (frame.payload.bytes.empty()) return grpc::ByteBuffer(slices, count);
   const std::shared_ptr<KeptPayload> kept = kept_.Get();
   kept->keep = std::move(frame.payload.keep);
   kept->self = kept;
-  slices[1] = grpc::Slice(const_cast<uint8_t*>(frame.payload.bytes.data()),
-                          frame.payload.bytes.size(), KeptPayload::Drop, kept.get());
-  return grpc::ByteBuffer(slices, 2);
+  slices[count++] = grpc::Slice(const_cast<uint8_t*>(frame.payload.bytes.data()),
+                                frame.payload.bytes.size(), KeptPayload::Drop, kept.get());
+  return grpc::ByteBuffer(slices, count);
 }
 
 void ServeCompletions(grpc::CompletionQueue* queue) {
@@ -141,9 +144,9 @@ void* GrpcStream::NewTag(void (GrpcStream::*method)(bool ok)) {
 void GrpcStream::Read() { StartRead(&incoming_, read_tag_->For(shared_from_this())); }
 
 absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) {
-  if (payload.bytes.size() != header.payload_bytes) {
+  if (payload.size() != header.payload_bytes) {
     return absl::InternalError(absl::StrCat("frame says ", header.payload_bytes,
-                                            " payload bytes and has ", payload.bytes.size()));
+                                            " payload bytes and has ", payload.size()));
   }
   {
     absl::MutexLock lock(&mutex_);
@@ -358,9 +361,10 @@ void GrpcStream::Pump() {
     } else {
       next = queue_.Pop(credit_);
       if (!next.has_value()) return;
-      if (NeedsCredit(next->header)) credit_ -= next->payload.bytes.size();
-      stats_.sent_payload_bytes += next->payload.bytes.size();
-      writing_payload_bytes_ = next->payload.bytes.size();
+      const size_t bytes = next->payload.size();
+      if (NeedsCredit(next->header)) credit_ -= bytes;
+      stats_.sent_payload_bytes += bytes;
+      writing_payload_bytes_ = bytes;
     }
     writing_ = true;
   }

@@ -6,18 +6,24 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/types/span.h"
 
 namespace starling {
 
-// Bytes to send, in place. They must not change until the last copy of `keep` is gone. The
+// Bytes to send: those of `head`, which are copied, then `bytes` in place. These must not change
+// until the last copy of `keep` is gone. The
 // transport drops its copies once it no longer needs the bytes, sent or not, on any thread. The
 // deleter of `keep` must be quick and must not call the stream.
 struct OutgoingPayload {
   absl::Span<const uint8_t> bytes;
   std::shared_ptr<const void> keep;
+  std::string head = {};
+
+  size_t size() const { return head.size() + bytes.size(); }
 };
 
 // Received bytes, in place: pieces with arbitrary boundaries, even within a float. Copies are cheap
@@ -57,6 +63,23 @@ class ReceivedPayload {
       size -= take;
       to += take;
     }
+  }
+
+  // The bytes from `begin`, at most size(), to the end. Keeps all in memory.
+  ReceivedPayload From(size_t begin) const {
+    struct Rest {
+      ReceivedPayload whole;
+      std::vector<Piece> pieces;
+    };
+    const auto rest = std::make_shared<Rest>();
+    rest->whole = *this;
+    for (Piece piece : pieces_) {
+      const size_t skip = std::min(begin, piece.size());
+      begin -= skip;
+      piece.remove_prefix(skip);
+      if (!piece.empty()) rest->pieces.push_back(piece);
+    }
+    return ReceivedPayload(rest->pieces, rest);
   }
 
  private:

@@ -37,6 +37,11 @@ TEST(ReceivedPayload, CopiesWhereverThePiecesAreCut) {
     payload.CopyTo(begin, size, part.data());
     ASSERT_EQ(std::memcmp(part.data(), start + begin, size), 0);
     ASSERT_EQ(part[size], 0xA5);
+    const ReceivedPayload rest = payload.From(begin);
+    ASSERT_EQ(rest.size(), bytes - begin);
+    std::vector<uint8_t> end(rest.size());
+    rest.CopyTo(end.data());
+    ASSERT_EQ(std::memcmp(end.data(), start + begin, end.size()), 0);
   }
 }
 

@@ -11,7 +11,7 @@ SendQueue::SendQueue(const Options& options) : options_(options) {
 }
 
 absl::Status SendQueue::Push(OutgoingFrame frame, int64_t urgency) {
-  const size_t bytes = frame.payload.bytes.size();
+  const size_t bytes = frame.payload.size();
   if (frames() >= options_.frames_max || payload_bytes_ + bytes > options_.payload_bytes_max) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the peer does not keep up: ", frames(), " frames with ", payload_bytes_,
@@ -35,12 +35,11 @@ std::optional<OutgoingFrame> SendQueue::Pop(size_t credit) {
   } else {
     const auto next = ordered_.begin();
     if (next == ordered_.end()) return frame;
-    if (NeedsCredit(next->second.header) && next->second.payload.bytes.size() > credit)
-      return frame;
+    if (NeedsCredit(next->second.header) && next->second.payload.size() > credit) return frame;
     frame = std::move(next->second);
     ordered_.erase(next);
   }
-  payload_bytes_ -= frame->payload.bytes.size();
+  payload_bytes_ -= frame->payload.size();
   return frame;
 }
 

@@ -34,7 +34,7 @@ struct OutgoingFrame {
 class SendQueue {
  public:
   struct Options {
-    size_t payload_bytes_max = size_t{16} << 30;  // the caller's memory, not copies
+    size_t payload_bytes_max = size_t{16} << 30;  // the caller's memory, but for heads
     size_t frames_max = 1 << 18;
   };
 

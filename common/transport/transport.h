@@ -50,7 +50,7 @@ class FrameStream {
   // lowest urgency, equals in order (SendQueue). Frames sent before OnUp wait for it. At most
   // limits::kStreamInFlightBytesMax of tensor bytes are in flight; the rest waits here. On error
   // the frame is dropped: kUnavailable if the stream is over, kResourceExhausted if the queue is
-  // full (then Close: a frame is missing). CHECKs that payload.bytes has header.payload_bytes
+  // full (then Close: a frame is missing), kInternal if the payload has not header.payload_bytes
   // bytes.
   virtual absl::Status Send(const FrameHeader& header, OutgoingPayload payload,
                             int64_t urgency) = 0;

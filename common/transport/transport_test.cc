@@ -206,6 +206,21 @@ TEST_F(Transport, FramesArriveWholeAndInOrderBothWays) {
   EXPECT_EQ(pair.stream->peer().identity, (Identity{PeerRole::kShard, "ps-0"}));
 }
 
+TEST_F(Transport, AHeadComesBeforeTheBytes) {
+  Pair pair = Connect();
+  const float first[] = {7, 8};
+  OutgoingPayload payload = Floats(3, 9);
+  payload.head.assign(reinterpret_cast<const char*>(first), sizeof(first));
+  ASSERT_TRUE(pair.stream->Send(Bulk(1, 5), payload, 0).ok());
+  payload.bytes = {};
+  ASSERT_TRUE(pair.stream->Send(Bulk(2, 2), payload, 0).ok());
+  const auto frames = pair.there->AwaitFrames(2);
+  EXPECT_EQ(frames[0].floats, (std::vector<float>{7, 8, 9, 10, 11}));
+  EXPECT_EQ(frames[1].floats, (std::vector<float>{7, 8}));
+  EXPECT_EQ(pair.stream->stats().sent_payload_bytes, 28u);
+  EXPECT_EQ(pair.stream->Send(Bulk(3, 3), payload, 0).code(), absl::StatusCode::kInternal);
+}
+
 TEST_F(Transport, MuchMoreThanTheCreditFlows) {
   Pair pair = Connect();
   constexpr int kFrames = 100;  // 100 MiB against 8

@@ -45,9 +45,9 @@ class SimFrameStream final : public FrameStream,
 
   using FrameStream::Send;
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
-    if (payload.bytes.size() != header.payload_bytes) {
+    if (payload.size() != header.payload_bytes) {
       return absl::InternalError(absl::StrCat("a header says ", header.payload_bytes,
-                                              " payload bytes, there are ", payload.bytes.size()));
+                                              " payload bytes, there are ", payload.size()));
     }
     if (over_) return absl::UnavailableError("the stream is over");
     if (absl::Status pushed = queue_.Push({header, std::move(payload)}, urgency); !pushed.ok())
@@ -148,18 +148,19 @@ class SimFrameStream final : public FrameStream,
       const absl::Span<const uint8_t> bytes = frame->payload.bytes;
       if (frame->header.type == FrameType::kValue && end_ == 1 && streams_->observer_ != nullptr)
         message.truth = streams_->observer_->OnValueSent(*process_, frame->header, bytes);
-      if (NeedsCredit(frame->header)) in_flight_ += bytes.size();
+      const size_t size = frame->payload.size();
+      if (NeedsCredit(frame->header)) in_flight_ += size;
       message.bytes_digest = DigestOf(bytes);
       if (between_shards() && IsOfDecisions(message.header)) {
-        sent_bytes_ += bytes.size();
+        sent_bytes_ += size;
         message.bytes = std::move(frame->payload);
         SendDecision(std::move(message));
         continue;
       }
       if (between_shards() && message.header.type == FrameType::kAck) RepeatLate(message);
-      writing_bytes_ += bytes.size();
+      writing_bytes_ += size;
       message.bytes = std::move(frame->payload);
-      message.wrote = [self = weak_from_this(), size = bytes.size()] {
+      message.wrote = [self = weak_from_this(), size] {
         if (const auto sender = self.lock()) {
           sender->writing_bytes_ -= size;
           sender->sent_bytes_ += size;
@@ -219,9 +220,10 @@ class SimFrameStream final : public FrameStream,
                message.payload->size() * sizeof(float)};
     }
     auto received = std::make_shared<Received>();
-    received->bytes.assign(bytes.begin(), bytes.end());
+    received->bytes.assign(message.bytes.head.begin(), message.bytes.head.end());
+    received->bytes.insert(received->bytes.end(), bytes.begin(), bytes.end());
     if (NeedsCredit(message.header)) received->sender = other_;
-    received_bytes_ += bytes.size();
+    received_bytes_ += received->bytes.size();
     Random& random = streams_->world_->random();
     absl::Span<const uint8_t> left = received->bytes;
     while (!left.empty()) {

@@ -69,7 +69,7 @@ void Connection::Send(const FrameHeader& header, OutgoingPayload payload, int64_
   if (down()) return;
   const FrameStream::Stats stats = stream_->stats();
   NoteProgress(stats);
-  absl::Status status = CheckQueue(stats, payload.bytes.size());
+  absl::Status status = CheckQueue(stats, payload.size());
   if (status.ok()) status = stream_->Send(header, std::move(payload), urgency);
   // Any other error leads to OnDown.
   if (status.code() == absl::StatusCode::kResourceExhausted) End(status);
