@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/ids.h"
 #include "common/protocol/record.h"
@@ -68,9 +69,10 @@ struct BackupAnswered {
   FrameHeader header;
   std::string text;
 };
-// Everything under way to the backup or back is lost.
+// Everything under way to the backup or back is lost, and so is the snapshot that is being sent.
 struct BackupDown {
   std::string why;
+  absl::Duration retry_after = absl::ZeroDuration();  // ask again no sooner
 };
 // The answer to TakeSnapshot.
 struct SnapshotTaken {
@@ -185,6 +187,11 @@ enum class TensorPart : uint8_t {
 struct BeginTensors {
   bool two_versions = false;
 };
+// Keep the payload beyond this event, in memory of the host's own.
+struct KeepPayload {
+  BufferId payload;
+};
+
 // Use the payload as this tensor. A later action releases it.
 struct InstallTensor {
   SliceId slice;
@@ -255,8 +262,8 @@ struct ReportFault {
 
 using PartitionAction =
     std::variant<Verify, MergeSums, Measure, ReportNorm, AskBackup, Replicate, TakeSnapshot,
-                 SendSnapshot, DropSnapshot, BeginTensors, InstallTensor, ApplyNow, SwitchPolicy,
-                 CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
+                 SendSnapshot, DropSnapshot, BeginTensors, KeepPayload, InstallTensor, ApplyNow,
+                 SwitchPolicy, CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
 
 }  // namespace starling
 

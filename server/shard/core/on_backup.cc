@@ -111,8 +111,8 @@ void Partition::On(const BackupAnswered& answer) {
   }
 }
 
-void Partition::On(const BackupDown&) {
-  if (talk_.stage != Talk::Stage::kNone) AskAgain(now_ + AskBackOff());
+void Partition::On(const BackupDown& down) {
+  if (talk_.stage != Talk::Stage::kNone) AskAgain(now_ + std::max(AskBackOff(), down.retry_after));
 }
 
 void Partition::On(const SnapshotTaken& taken) {

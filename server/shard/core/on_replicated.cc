@@ -9,7 +9,25 @@
 
 namespace starling {
 
-// Whether the frame is from the primary of this copy's view. If not, refuses or drops it.
+namespace {
+
+constexpr uint32_t Bit(TensorPart part) { return 1u << static_cast<uint32_t>(part); }
+
+// The tensors of a slice in a copy with this state.
+uint32_t TensorsOf(const PartitionConfig::SliceInfo& slice, const PartitionState& state) {
+  uint32_t parts = Bit(TensorPart::kVersion0);
+  if (slice.updated && state.bsp()) parts |= Bit(TensorPart::kVersion1);
+  if (slice.slots > 0) parts |= Bit(TensorPart::kSlot0);
+  if (slice.slots > 1) parts |= Bit(TensorPart::kSlot1);
+  if (state.copy().has_value()) parts |= Bit(TensorPart::kCut);
+  return parts;
+}
+
+}  // namespace
+
+// Whether the frame belongs to this copy's view and to the newest round of asking. If not, refuses
+// or drops it. That the sender is the view's primary, or a shard at all, is the word of its
+// certificate: any shard may claim it.
 bool Partition::TakesFrom(const FrameReceived& frame) {
   const FrameHeader& h = frame.header;
   const auto refuse = [&](Answer answer, const std::string& text) {
@@ -24,11 +42,11 @@ bool Partition::TakesFrom(const FrameReceived& frame) {
                           : refuse(Answer::kStaleView, StaleViewText(h));
   }
   if (!fault_.empty()) return refuse(Answer::kNonFinite, fault_);
-  if (frame.connection < primary_stream_) {  // overtaken: the primary asks on its newer stream
+  if (h.request_id < primary_round_) {  // overtaken: the primary waits for no answer to it
     if (frame.payload.value != 0) Do(Release{frame.payload});
     return false;
   }
-  primary_stream_ = frame.connection;
+  primary_round_ = h.request_id;
   return true;
 }
 
@@ -60,6 +78,7 @@ void Partition::On(const RecordReceived& received) {
                               "there is no snapshot for this record: ask again");
     }
     ++counters_.early_records;
+    if (frame.payload.value != 0) Do(KeepPayload{frame.payload});
     learner_.tail.emplace_back(received.record, frame.payload);
     return;
   }
@@ -112,16 +131,11 @@ void Partition::On(const SnapshotReceived& received) {
         frame, Answer::kStaleClock,
         absl::StrCat("frame ", h.clock, " of a snapshot; expected ", learner_.next, ": ask again"));
   }
-  if (h.kind == PayloadKind::kRecord) {
-    learner_.state += received.state;
-  } else if (!ReadState(frame) || !TakeTensor(frame)) {
-    return;
-  }
+  const bool taken =
+      h.kind == PayloadKind::kRecord ? AddState(received) : ReadState(frame) && TakeTensor(frame);
+  if (!taken) return;
   ++learner_.next;
-  if (learner_.next == h.samples) {
-    if (!ReadState(frame)) return;
-    FinishLearning();
-  }
+  if (learner_.next == h.samples && !FinishLearning(frame)) return;
   AnswerPrimary(frame);
 }
 
@@ -141,6 +155,17 @@ void Partition::BeginLearning(const FrameHeader& first) {
   applied_ = ordered_ = PartitionState(&config_);
 }
 
+bool Partition::AddState(const SnapshotReceived& received) {
+  const uint64_t most = PartitionState::BytesMax(config_);
+  if (learner_.state.size() + received.state.size() > most) {
+    RefuseReplicated(received.frame, Answer::kOverBudget,
+                     absl::StrCat("a state of more than ", most, " bytes"));
+    return false;
+  }
+  learner_.state += received.state;
+  return true;
+}
+
 bool Partition::ReadState(const FrameReceived& frame) {
   if (learner_.read.has_value()) return true;
   PartitionState state(&config_);
@@ -150,6 +175,8 @@ bool Partition::ReadState(const FrameReceived& frame) {
   }
   learner_.read = std::move(state);
   learner_.state.clear();
+  for (const auto& [id, slice] : slices_)
+    learner_.missing[id] = TensorsOf(slice.info, *learner_.read);
   Do(BeginTensors{learner_.read->bsp()});
   return true;
 }
@@ -157,14 +184,17 @@ bool Partition::ReadState(const FrameReceived& frame) {
 bool Partition::TakeTensor(const FrameReceived& frame) {
   const FrameHeader& h = frame.header;
   const SliceWork* slice = FindSlice(h.key.slice);
+  const uint32_t part =
+      h.key.work.epoch <= static_cast<uint32_t>(TensorPart::kCut) ? 1u << h.key.work.epoch : 0;
   if (slice == nullptr || h.elements != slice->info.elements ||
-      h.key.work.epoch > static_cast<uint32_t>(TensorPart::kCut)) {
-    RefuseReplicated(
-        frame, Answer::kBadFrame,
-        absl::StrCat("tensor ", h.key.work.epoch, " of slice ", h.key.slice.value, " with ",
-                     h.elements, " elements is not one of partition ", config_.partition.value));
+      (learner_.missing.at(h.key.slice) & part) == 0) {
+    RefuseReplicated(frame, Answer::kBadFrame,
+                     absl::StrCat("tensor ", h.key.work.epoch, " of slice ", h.key.slice.value,
+                                  " with ", h.elements, " elements is not one that partition ",
+                                  config_.partition.value, " lacks"));
     return false;
   }
+  learner_.missing.at(h.key.slice) &= ~part;
   InstallTensor install{h.key.slice, static_cast<TensorPart>(h.key.work.epoch), frame.payload};
   const bool two = learner_.read->bsp() && slice->info.updated;
   const uint64_t newest = two ? learner_.read->slice(h.key.slice).updates % 2 : 0;
@@ -174,7 +204,15 @@ bool Partition::TakeTensor(const FrameReceived& frame) {
   return true;
 }
 
-void Partition::FinishLearning() {
+bool Partition::FinishLearning(const FrameReceived& frame) {
+  if (!ReadState(frame)) return false;
+  for (const auto& [slice, parts] : learner_.missing) {
+    if (parts == 0) continue;
+    // The payload of the last frame is released already.
+    RefuseReplicated({frame.connection, frame.header, BufferId()}, Answer::kBadFrame,
+                     absl::StrCat("the snapshot lacks tensors of slice ", slice.value));
+    return false;
+  }
   has_copy_ = true;
   ++counters_.learned;
   ordered_ = applied_ = *std::exchange(learner_.read, std::nullopt);
@@ -188,6 +226,7 @@ void Partition::FinishLearning() {
     }
     RepeatRecord(record, payload);
   }
+  return true;
 }
 
 }  // namespace starling

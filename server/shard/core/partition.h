@@ -327,9 +327,10 @@ class Partition {
   bool RepeatRecord(const Record& record, BufferId payload);
   void On(const SnapshotReceived& received);
   void BeginLearning(const FrameHeader& first);
+  bool AddState(const SnapshotReceived& received);
   bool ReadState(const FrameReceived& frame);
   bool TakeTensor(const FrameReceived& frame);
-  void FinishLearning();
+  bool FinishLearning(const FrameReceived& frame);
 
   // partition.cc
   bool IsPrimary() const { return view_.value != 0 && primary_ == config_.self && has_copy_; }
@@ -399,12 +400,13 @@ class Partition {
 
   // What a backup knows of its primary.
   bool has_copy_;
-  ConnectionId primary_stream_;  // the newest
+  uint64_t primary_round_ = 0;  // the newest
   struct Learner {
     uint64_t round = 0;
     uint64_t next = 0;  // frame
     std::string state;  // the parts received so far
     std::optional<PartitionState> read;
+    absl::btree_map<SliceId, uint32_t> missing;  // tensors: bit p is TensorPart p
     uint64_t begun_steps = 0;
     std::deque<std::pair<Record, BufferId>> tail;  // records that came before it was complete
   };

@@ -10,6 +10,7 @@
 #include "common/data_plan/batch_plan.h"
 #include "common/data_plan/job_steps.h"
 #include "common/placement/layout.h"
+#include "common/placement/shard_memory_plan.h"
 #include "common/schedule/learning_rate.h"
 #include "proto/coordinator.pb.h"
 
@@ -131,6 +132,7 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
   for (const SliceId id : layout.partitions[partition.value]) {
     const Slice& slice = layout.slices[id.value];
     config.slices.push_back({id, slice.elements, slice.kind != FROZEN});
+    config.slices.back().slots = OptimizerSlots(job.spec().optimizer(), slice);
     if (slice.kind != TRAINABLE) continue;
     const GroupSettings settings = SettingsOf(job.spec().optimizer(), slice.group);
     config.slices.back().rate_scale = settings.rate_scale;

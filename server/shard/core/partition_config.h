@@ -31,6 +31,7 @@ struct PartitionConfig {
     bool clipped = false;   // part of the whole gradient's norm, and scaled by it
     // BSP: applied only after the job has decided about the step. True for all clipped slices.
     bool decided = false;
+    int slots = 0;  // of its update rule
   };
 
   RunId run;

@@ -54,6 +54,7 @@ TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
   JobDescription job = Job();
   Optimizer& optimizer = *job.mutable_spec()->mutable_optimizer();
   optimizer.set_weight_decay(0.1);
+  optimizer.mutable_momentum();
   Optimizer::Group* group = optimizer.add_groups();
   group->add_match("b");
   group->set_rate_scale(2);
@@ -69,6 +70,7 @@ TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
       of_group += slice.group == 0 ? 1 : 0;
       EXPECT_EQ(info.rate_scale, slice.group == 0 ? 2 : 1);
       EXPECT_EQ(info.decay, slice.group == 0 ? 0 : 0.1);
+      EXPECT_EQ(info.slots, 1);
     }
   }
   EXPECT_EQ(of_group, 2);  // 300,000 elements of b

@@ -109,6 +109,7 @@ class Copy {
   static PartitionConfig Config(uint32_t shard) {
     PartitionConfig config = Transcript::Config(Options());
     config.self = ShardId(shard);
+    for (PartitionConfig::SliceInfo& slice : config.slices) slice.slots = 1;
     return config;
   }
 
@@ -564,6 +565,109 @@ TEST(PartitionPairTest, ABackupTakesNothingOfAnotherView) {
   actions.clear();
   backup.Step(orders, absl::UnixEpoch(), actions);
   EXPECT_THAT(backup.Status().fault(), HasSubstr("is not whole"));
+}
+
+// A learner on shard 1 and what its primary, or who claims to be it, sends.
+class LearnerTest : public testing::Test {
+ protected:
+  LearnerTest() {
+    OrdersReceived orders;
+    orders.generation = Generation(1);
+    orders.view = ViewNumber(5);
+    orders.primary = ShardId(2);
+    orders.backup = ShardId(1);
+    Step(orders);
+  }
+  static PartitionConfig Config() {
+    PartitionConfig config = Transcript::Config({.policy = {PolicyKind::kAsync, 0}});
+    config.slices.front().slots = 1;
+    return config;
+  }
+  void Step(const PartitionEvent& event) {
+    actions_.clear();
+    learner_.Step(event, absl::UnixEpoch(), actions_);
+  }
+  // The answer; kNone if there is none.
+  Answer Reply() const {
+    for (const PartitionAction& action : actions_) {
+      if (const auto* send = std::get_if<SendFrame>(&action)) return send->header.answer;
+    }
+    return Answer::kNone;
+  }
+  FrameHeader Header(uint64_t round) const {
+    FrameHeader h;
+    h.type = FrameType::kReplicate;
+    h.key.run = learner_.config().run;
+    h.view = ViewNumber(5);
+    h.request_id = round;
+    return h;
+  }
+  Answer Ask(uint64_t connection, uint64_t round) {
+    Step(FrameReceived{ConnectionId(connection), Header(round), BufferId()});
+    return Reply();
+  }
+  Answer State(uint64_t round, Clock at, uint32_t frames, const std::string& part) {
+    FrameHeader h = Header(round);
+    h.flags = frame_flags::kSnapshot;
+    h.kind = PayloadKind::kRecord;
+    h.clock = at;
+    h.samples = frames;
+    Step(SnapshotReceived{{ConnectionId(3), h, BufferId()}, part});
+    return Reply();
+  }
+  Answer Tensor(uint64_t round, Clock at, uint32_t frames, TensorPart part) {
+    FrameHeader h = Header(round);
+    h.flags = frame_flags::kSnapshot;
+    h.kind = PayloadKind::kDense;
+    h.clock = at;
+    h.samples = frames;
+    h.key.work.epoch = static_cast<uint32_t>(part);
+    h.elements = Transcript::kElements;
+    Step(SnapshotReceived{{ConnectionId(3), h, BufferId(++last_buffer_)}, ""});
+    EXPECT_TRUE(std::any_of(actions_.begin(), actions_.end(), [&](const PartitionAction& action) {
+      const auto* release = std::get_if<Release>(&action);
+      return release != nullptr && release->buffer == BufferId(last_buffer_);
+    }));
+    return Reply();
+  }
+
+  Partition learner_{Config(), FirstState::kNothing};
+  PartitionActions actions_;
+  uint64_t last_buffer_ = 0;
+};
+
+TEST_F(LearnerTest, TheNewestRoundIsAnsweredOnWhicheverStream) {
+  EXPECT_EQ(Ask(9, 1), Answer::kCounted);
+  EXPECT_EQ(Ask(8, 2), Answer::kCounted) << "the stream of round 1 was accepted late";
+  EXPECT_EQ(Ask(9, 1), Answer::kNone);
+  EXPECT_EQ(Ask(8, 2), Answer::kCounted);
+}
+
+TEST_F(LearnerTest, ASnapshotHasEachTensorOnce) {
+  const PartitionConfig config = Config();
+  const std::string state = PartitionState(&config).Write();
+  EXPECT_EQ(State(1, 0, 3, state), Answer::kCounted);
+  EXPECT_EQ(Tensor(1, 1, 3, TensorPart::kVersion0), Answer::kCounted);
+  EXPECT_EQ(Tensor(1, 2, 3, TensorPart::kVersion0), Answer::kBadFrame) << "twice";
+  EXPECT_EQ(Tensor(1, 2, 3, TensorPart::kVersion1), Answer::kBadFrame) << "not in BSP";
+  EXPECT_EQ(Tensor(1, 2, 3, TensorPart::kSlot1), Answer::kBadFrame) << "the rule has one slot";
+  EXPECT_EQ(Tensor(1, 2, 3, TensorPart::kCut), Answer::kBadFrame) << "there is no copy";
+  EXPECT_EQ(State(2, 0, 2, state), Answer::kCounted);
+  EXPECT_EQ(Tensor(2, 1, 2, TensorPart::kVersion0), Answer::kBadFrame) << "slot 0 does not come";
+  EXPECT_FALSE(learner_.has_copy());
+  EXPECT_EQ(State(3, 0, 3, state), Answer::kCounted);
+  EXPECT_EQ(Tensor(3, 1, 3, TensorPart::kSlot0), Answer::kCounted);
+  EXPECT_EQ(Tensor(3, 2, 3, TensorPart::kVersion0), Answer::kCounted);
+  EXPECT_TRUE(learner_.has_copy());
+}
+
+TEST_F(LearnerTest, AStateIsNoLargerThanAnyCanBe) {
+  const std::string part(limits::kRecordBytesMax, 'x');
+  const uint64_t most = PartitionState::BytesMax(learner_.config());
+  ASSERT_LT(most, uint64_t{100} << 20);
+  const auto fit = static_cast<Clock>(most / part.size());
+  for (Clock at = 0; at < fit; ++at) ASSERT_EQ(State(1, at, 1 << 20, part), Answer::kCounted);
+  EXPECT_EQ(State(1, fit, 1 << 20, part), Answer::kOverBudget);
 }
 
 }  // namespace

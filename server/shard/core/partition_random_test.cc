@@ -57,6 +57,7 @@ class RandomCompany {
     PartitionState read(&core_.config());
     ASSERT_TRUE(read.Read(core_.applied().Write()).ok());
     EXPECT_EQ(read.Write(), core_.applied().Write());
+    EXPECT_LE(read.Write().size(), PartitionState::BytesMax(core_.config()));
     EXPECT_EQ(status.applied_min(), kSteps);
     EXPECT_EQ(status.applied_max(), kSteps);
     EXPECT_EQ(status.fault(), "");

@@ -61,8 +61,9 @@ class PartitionState {
   // including the record: LogDigest(digest(), its bytes).
   absl::Status Repeat(const Record& record, uint64_t digest);
 
-  // The complete state. Equal states give equal bytes.
+  // The complete state. Equal states give equal bytes, BytesMax at most.
   std::string Write() const;
+  static uint64_t BytesMax(const PartitionConfig& config);
   // Reads what Write returned for a partition of the same configuration. kInvalidArgument changes
   // nothing; the message says what was expected, what came, and what to do. Allocates in proportion
   // to `bytes`.

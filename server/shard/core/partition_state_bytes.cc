@@ -86,6 +86,16 @@ std::string PartitionState::Write() const {
   return bytes;
 }
 
+uint64_t PartitionState::BytesMax(const PartitionConfig& config) {
+  constexpr uint64_t kFixedBytes = 4096;
+  constexpr uint64_t kSliceBytes = 64 + limits::kSliceUpdatesRemembered * sizeof(Lsn);
+  constexpr uint64_t kReplicaBytes = 64;
+  constexpr uint64_t kOpenItemBytes = 64;  // covered ranges and items of some slices, one bit each
+  const uint64_t slices = config.slices.size();
+  return kFixedBytes + slices * kSliceBytes + limits::kWorkersPerJobMax * kReplicaBytes +
+         config.open_items_max * (kOpenItemBytes + slices / 8);
+}
+
 absl::Status PartitionState::Read(absl::string_view bytes) {
   constexpr char kOther[] = "it is of another partition: read that one's own";
   if (bytes.size() < kDigestBytes) return Damaged(absl::StrCat("it has ", bytes.size(), " bytes"));

@@ -142,6 +142,7 @@ class PartitionHost {
   void Do(const SendSnapshot& action);
   void Do(const DropSnapshot& action);
   void Do(const BeginTensors& action);
+  void Do(const KeepPayload& action);
   void Do(const InstallTensor& action);
   void Do(const ApplyNow& action);
   void Do(const SwitchPolicy& action);

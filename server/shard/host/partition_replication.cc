@@ -77,6 +77,10 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
 
 void PartitionHost::Do(const BeginTensors& action) { values_.Begin(action); }
 
+void PartitionHost::Do(const KeepPayload& action) {
+  MoveToOwnMemory(buffers_.at(action.payload), /*for_action=*/true);
+}
+
 void PartitionHost::Do(const InstallTensor& action) {
   values_.Install(action, std::move(buffers_.at(action.payload).own));
 }

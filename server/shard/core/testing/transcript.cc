@@ -182,6 +182,9 @@ struct ActionText {
   std::string operator()(const SendSnapshot& a) const {
     return absl::StrFormat("snapshot frame %d of %d", a.header.clock, a.header.samples);
   }
+  std::string operator()(const KeepPayload& a) const {
+    return absl::StrCat("keep b", a.payload.value);
+  }
   std::string operator()(const DropSnapshot&) const { return "drop the snapshot"; }
   std::string operator()(const BeginTensors& a) const {
     return absl::StrCat("begin tensors, ", a.two_versions ? "two versions" : "one version");
