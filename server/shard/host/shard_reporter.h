@@ -39,8 +39,8 @@ class ShardReporter {
     std::function<void()> on_rejoin;
     // The shard cannot go on: no coordinator answered within the deadline, or it refused the
     // registration of a shard that holds nothing. Called once; nothing follows. A refused report is
-    // never final: nothing else holds this shard's values, and a coordinator that accepts them may
-    // come back.
+    // never final: this shard may hold the only copy of some values, and a coordinator that accepts
+    // them may come back.
     std::function<void(const absl::Status&)> on_failed;
     // How many more bytes tensors may take; called for each report.
     std::function<uint64_t()> memory_room;
