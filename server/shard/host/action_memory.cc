@@ -1,6 +1,7 @@
 #include "server/shard/host/action_memory.h"
 
 #include <atomic>
+#include <utility>
 
 #include "common/defences.h"
 
@@ -23,7 +24,12 @@ std::shared_ptr<float> ActionMemory::Allocate(size_t elements,
     return reuse != nullptr && OnlyOurs(*reuse) ? *reuse : memory_->Allocate(elements);
   };
   std::shared_ptr<float> memory = take();
-  while (memory == nullptr && memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
+  if (memory == nullptr && give_up_()) {
+    gave_up_ = true;
+    memory = take();
+  }
+  while (memory == nullptr && !gave_up_ &&
+         memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
     closed_streams_ = true;
     memory = take();
   }
@@ -31,10 +37,13 @@ std::shared_ptr<float> ActionMemory::Allocate(size_t elements,
   return memory;
 }
 
-bool ActionMemory::MayRetry(absl::Time now) {
-  if (deadline_ == absl::InfinitePast() && closed_streams_)
+bool ActionMemory::MayRetry(absl::Time now, bool patient) {
+  if (deadline_ == absl::InfinitePast() && (gave_up_ || closed_streams_ || patient))
     deadline_ = now + ShardMemory::kClosedAfter;
-  if (now >= deadline_) return false;
+  if (now >= deadline_) {
+    if (!std::exchange(gave_up_, false)) return false;
+    deadline_ = absl::InfinitePast();  // the next attempt may close streams
+  }
   missing_ = 0;
   closed_streams_ = false;
   return true;

@@ -67,7 +67,7 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
       micro_batches_(config.micro_batches),
       core_(std::move(config), first),
       values_(memory_, *plan_, core_.config().partition),
-      action_memory_(memory_) {
+      action_memory_(memory_, [this] { return GiveUpSnapshot(); }) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
   }
@@ -94,7 +94,6 @@ PartitionHost::~PartitionHost() {
   memory_->ReturnWaiting(waiting_bytes_);
 }
 
-// A partition that stopped for lack of memory has the values of its last update.
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
   ObserveGone();
   if (!core_.has_copy()) return nullptr;
@@ -146,12 +145,6 @@ void PartitionHost::OnOrders(OrdersReceived orders) {
 void PartitionHost::OnDecision(const FrameHeader& answer, std::string text) {
   Handle(DecisionReceived{answer, std::move(text)});
 }
-
-void PartitionHost::OnBackupAnswer(const FrameHeader& answer, std::string text) {
-  Handle(BackupAnswered{answer, std::move(text)});
-}
-
-void PartitionHost::OnBackupDown(std::string why) { Handle(BackupDown{std::move(why)}); }
 
 void PartitionHost::OnTick() {
   if (paused_.has_value()) return;
@@ -210,7 +203,7 @@ void PartitionHost::Carry(PartitionActions actions, size_t next) {
 // The action has changed nothing.
 void PartitionHost::Pause(PartitionActions actions, size_t next) {
   constexpr absl::Duration kLookAgainAfter = absl::Milliseconds(1);
-  if (!action_memory_.MayRetry(owner_->Now())) return OutOfMemory();
+  if (!action_memory_.MayRetry(owner_->Now(), /*patient=*/!core_.leads())) return OutOfMemory();
   paused_ = Paused{std::move(actions), next};
   paused_->timer = owner_->PostAfter(kLookAgainAfter, [this] { Resume(); });
 }
@@ -266,16 +259,21 @@ void PartitionHost::MoveNewBuffers() {
   });
 }
 
-// The values are those of the last update. The rest of the step's actions are dropped, so the core
-// must not be stepped again.
+// The core learns which updates were carried out, so that its position is that of the values. All
+// its actions are dropped, so it must not be stepped again.
 void PartitionHost::OutOfMemory() {
+  for (const PartitionEvent& event : std::exchange(events_, {})) {
+    if (!std::holds_alternative<Applied>(event)) continue;
+    PartitionActions dropped;
+    core_.Step(event, owner_->Now(), dropped);
+    if (environment_.observer != nullptr) environment_.observer->OnStep(core_, event, {});
+  }
   fault_ = absl::StrCat("the shard has no memory for ", action_memory_.missing(),
                         " more elements (", memory_->allocated() >> 20,
                         " MiB are in use): add shards or memory, or look for stalled readers");
   spdlog::error("job {} partition {} stopped: {}", plan_->description.spec().name(),
                 core_.config().partition.value, fault_);
   RefuseArrived(fault_);
-  events_.clear();
   at_once_ = true;
 }
 

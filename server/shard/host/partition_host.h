@@ -30,9 +30,10 @@ namespace starling {
 
 // Used on the partition's owner, an event loop, only.
 //
-// A partition pauses when an action needs memory that closed streams are about to free. Events wait
-// meanwhile, and the owner's other partitions continue. If the memory does not come, the partition
-// stops: it reports a fault, which fails the job, and refuses every frame.
+// A partition pauses when an action needs memory that closed streams are about to free; a backup,
+// also when others may free some. Events wait meanwhile, and the owner's other partitions continue.
+// If the memory does not come, the partition stops: it reports a fault, which fails the job if it is
+// the primary's and otherwise makes the job go on without this copy, and refuses every frame.
 class PartitionHost {
  public:
   // Everything here outlives the host.
@@ -72,7 +73,8 @@ class PartitionHost {
   void OnOrders(OrdersReceived orders);
   void OnDecision(const FrameHeader& answer, std::string text);
   void OnBackupAnswer(const FrameHeader& answer, std::string text);
-  void OnBackupDown(std::string why);
+  // `address`: of the shard to which the link was.
+  void OnBackupDown(const std::string& address, std::string why);
   void OnTick();
   // The job is over. Returns the readable values: in BSP, those of version `keep_version`. Null: it
   // is a learner without a complete copy. Destroy the host afterwards, which frees everything else.
@@ -108,6 +110,14 @@ class PartitionHost {
     EventLoop::TimerId timer = 0;
   };
 
+  // Errors of the backup, or of the link to it.
+  struct BackupTrouble {
+    absl::Time since = absl::InfinitePast();
+    absl::Time last = absl::InfinitePast();
+    absl::Time logged = absl::InfinitePast();
+    uint64_t errors = 0;
+  };
+
   // A part of a snapshot. The memory of its tensor is not written meanwhile.
   struct SnapshotFrame {
     FrameHeader header;  // only kind, slice, part and elements
@@ -128,6 +138,8 @@ class PartitionHost {
   bool MoveToOwnMemory(Buffer& buffer, bool for_action);
   void MoveNewBuffers();
   void OutOfMemory();
+  bool GiveUpSnapshot();
+  void NoteBackupTrouble(const std::string& what);
   void RefuseArrived(const std::string& why);
   void PublishIfDue(bool tick);
   void AddTimes(PartitionStatus& status) const;
@@ -175,6 +187,7 @@ class PartitionHost {
   std::deque<PartitionEvent> events_;  // answers to the current event's actions; handled first
   std::optional<Paused> paused_;
   std::vector<SnapshotFrame> snapshot_;
+  BackupTrouble backup_trouble_;
 
   uint64_t value_bytes_ = 0;    // of one version of all slices
   uint64_t waiting_bytes_ = 0;  // reserved from memory_

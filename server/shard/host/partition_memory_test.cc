@@ -8,24 +8,6 @@ namespace {
 
 using PartitionMemoryTest = PartitionHostTest;
 
-class FakeStream : public ValueStream {
- public:
-  FakeStream(const Load& load, std::function<void()> drop) : load_(load), drop_(std::move(drop)) {}
-  Load load() override { return load_; }
-  void CloseForMemory(const std::string& text) override {
-    load_.over = true;
-    why = text;
-    drop_();
-  }
-  bool over() const { return load_.over; }
-
-  std::string why;
-
- private:
-  Load load_;
-  const std::function<void()> drop_;
-};
-
 TEST_F(PartitionMemoryTest, FramesThatWaitForOrdersHaveABudgetOfTheWholeShard) {
   const uint64_t bytes = kRows * sizeof(float);
   memory_ = std::make_shared<ShardMemory>(ShardMemory::Options{.waiting_bytes_max = bytes});

@@ -1,6 +1,7 @@
 // How the host of a partition carries out the replication between its copies: docs/protocol.md,
 // section 12.
-#include <cstring>
+#include <spdlog/spdlog.h>
+
 #include <string>
 #include <utility>
 
@@ -12,14 +13,20 @@
 namespace starling {
 namespace {
 
+// A snapshot that was given up for its memory is not taken again before this.
+constexpr absl::Duration kSnapshotAgainAfter = absl::Seconds(10);
+// Errors of a backup that come closer together than the first of these are one trouble. It is
+// logged when it has lasted as long as the second, and then once in the first.
+constexpr absl::Duration kTroublePeriod = absl::Seconds(30);
+constexpr absl::Duration kTroubleLasts = absl::Seconds(5);
+
 OutgoingPayload KeptString(std::string bytes) {
   const auto keep = std::make_shared<const std::string>(std::move(bytes));
   return {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(keep->data()), keep->size()), keep};
 }
 
-absl::Span<const uint8_t> TensorBytes(const std::shared_ptr<float>& data, size_t elements) {
-  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data.get()),
-                             elements * sizeof(float));
+absl::Span<const uint8_t> TensorBytes(const float* data, size_t elements) {
+  return absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(data), elements * sizeof(float));
 }
 
 uint64_t TensorDigest(absl::Span<const uint8_t> bytes) {
@@ -38,10 +45,11 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
   const auto refuse = [&](Answer answer, std::string text) {
     SendRefusal(*connections_.at(connection), header, answer, std::move(text));
   };
+  // DecodeFrameHeader lets nothing else through.
   const bool snapshot = (header.flags & frame_flags::kSnapshot) != 0;
-  if (header.kind != PayloadKind::kRecord && !(snapshot && header.kind == PayloadKind::kDense))
-    return refuse(Answer::kBadFrame, "expected a record, or a part of a snapshot");
   const size_t tensor = header.elements * sizeof(float);
+  if (tensor > payload.size())
+    return refuse(Answer::kBadFrame, "its payload is shorter than its tensor");
   std::string head(payload.size() - tensor, '\0');
   payload.CopyTo(0, head.size(), head.data());
   Record record;
@@ -56,20 +64,12 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
     }
   }
   if (header.elements > 0) {
-    Buffer buffer;
-    buffer.own = memory_->Allocate(header.elements);
-    if (buffer.own == nullptr) {
-      return refuse(Answer::kOverBudget, absl::StrCat("the shard has no memory for ",
-                                                      header.elements, " elements: try again"));
-    }
-    payload.CopyTo(head.size(), tensor, buffer.own.get());
-    if (TensorDigest(TensorBytes(buffer.own, header.elements)) != header.digest)
+    ReceivedPayload received = payload.From(head.size());
+    if (VerifyPayload(received.pieces()).digest != header.digest)
       return refuse(Answer::kBadDigest, "the tensor has another digest: send it again");
-    buffer.elements = header.elements;
-    buffer.header = header;
-    buffer.arrived = owner_->Now();
     frame.payload = BufferId(++last_buffer_);
-    buffers_.emplace(frame.payload, std::move(buffer));
+    buffers_.emplace(frame.payload,
+                     Buffer{std::move(received), nullptr, header.elements, header, owner_->Now()});
   }
   if (snapshot) return Handle(SnapshotReceived{std::move(frame), std::move(head)});
   Handle(RecordReceived{std::move(frame), std::move(record)});
@@ -82,43 +82,78 @@ void PartitionHost::Do(const KeepPayload& action) {
 }
 
 void PartitionHost::Do(const InstallTensor& action) {
-  values_.Install(action, std::move(buffers_.at(action.payload).own));
+  Buffer& buffer = buffers_.at(action.payload);
+  if (!MoveToOwnMemory(buffer, /*for_action=*/true)) return;
+  values_.Install(action, std::move(buffer.own));
 }
 
 // ---- At a primary ----
+
+void PartitionHost::OnBackupAnswer(const FrameHeader& answer, std::string text) {
+  if (answer.type == FrameType::kError) NoteBackupTrouble(text);
+  Handle(BackupAnswered{answer, std::move(text)});
+}
+
+// The link to an earlier backup may still break.
+void PartitionHost::OnBackupDown(const std::string& address, std::string why) {
+  if (address != core_.backup_address()) return;
+  NoteBackupTrouble(why);
+  Handle(BackupDown{std::move(why)});
+}
+
+void PartitionHost::NoteBackupTrouble(const std::string& what) {
+  const absl::Time now = owner_->Now();
+  BackupTrouble& trouble = backup_trouble_;
+  if (now - trouble.last > kTroublePeriod) trouble = {.since = now};
+  trouble.last = now;
+  ++trouble.errors;
+  if (now - trouble.since < kTroubleLasts || now - trouble.logged < kTroublePeriod) return;
+  trouble.logged = now;
+  spdlog::warn("job {} partition {}: {} errors of its backup at {} in the last {:.0f} s: {}",
+               plan_->description.spec().name(), core_.config().partition.value, trouble.errors,
+               core_.backup_address(), absl::ToDoubleSeconds(now - trouble.since), what);
+}
+
+// A second copy can be made later; the update that needs the memory cannot wait.
+bool PartitionHost::GiveUpSnapshot() {
+  if (snapshot_.empty()) return false;
+  snapshot_.clear();
+  const std::string why = "the snapshot for it was given up: updates need the memory";
+  NoteBackupTrouble(why);
+  events_.push_back(BackupDown{why, kSnapshotAgainAfter});
+  return true;
+}
 
 void PartitionHost::Do(const AskBackup& action) {
   environment_.send_to_backup(core_.backup_address(), action.header, {});
 }
 
-// The backup gets the same bytes that this copy applies. They are copied, since the core may
-// release the buffer before they are sent.
+// The backup gets the bytes that this copy applies, from the same memory. Without memory to keep
+// them in, they are copied.
 void PartitionHost::Do(const Replicate& action) {
   FrameHeader header = action.header;
-  std::string bytes;
-  EncodeRecord(action.record, &bytes);
+  OutgoingPayload payload;
   if (action.payload.value != 0) {
-    const Buffer& buffer = buffers_.at(action.payload);
+    Buffer& buffer = buffers_.at(action.payload);
     if (buffer.first_non_finite >= 0) {
       events_.push_back(Applied{action.record.lsn, buffer.first_non_finite});
       return;
     }
     header.elements = static_cast<uint32_t>(buffer.elements);
-    const size_t head = bytes.size();
-    bytes.resize(head + buffer.elements * sizeof(float));
-    uint8_t* const tensor = reinterpret_cast<uint8_t*>(bytes.data()) + head;
-    if (buffer.own != nullptr) {
-      std::memcpy(tensor, buffer.own.get(), bytes.size() - head);
+    if (MoveToOwnMemory(buffer, /*for_action=*/false)) {
+      payload = {TensorBytes(buffer.own.get(), buffer.elements), buffer.own};
     } else {
-      buffer.received.CopyTo(tensor);
+      std::string copy(buffer.received.size(), '\0');
+      buffer.received.CopyTo(copy.data());
+      payload = KeptString(std::move(copy));
     }
     const bool known = action.record.digest != 0 && !DefenceMasked(Defence::kDigest);
-    header.digest = known ? action.record.digest
-                          : TensorDigest(absl::MakeConstSpan(tensor, bytes.size() - head));
+    header.digest = known ? action.record.digest : TensorDigest(payload.bytes);
   }
+  EncodeRecord(action.record, &payload.head);
   header.kind = PayloadKind::kRecord;
-  header.payload_bytes = static_cast<uint32_t>(bytes.size());
-  environment_.send_to_backup(core_.backup_address(), header, KeptString(std::move(bytes)));
+  header.payload_bytes = static_cast<uint32_t>(payload.size());
+  environment_.send_to_backup(core_.backup_address(), header, std::move(payload));
 }
 
 void PartitionHost::Do(const TakeSnapshot& action) {
@@ -135,7 +170,7 @@ void PartitionHost::Do(const TakeSnapshot& action) {
     frame.header.key.slice = tensor.slice;
     frame.header.key.work.epoch = static_cast<uint32_t>(tensor.part);
     frame.header.elements = static_cast<uint32_t>(elements);
-    frame.payload = {TensorBytes(tensor.data, elements), tensor.data};
+    frame.payload = {TensorBytes(tensor.data, elements), tensor.pin};
     const bool slot = tensor.part == TensorPart::kSlot0 || tensor.part == TensorPart::kSlot1;
     if (slot && DefenceMasked(Defence::kSnapshotSlots))
       frame.payload = KeptString(std::string(elements * sizeof(float), '\0'));
@@ -144,6 +179,7 @@ void PartitionHost::Do(const TakeSnapshot& action) {
 }
 
 void PartitionHost::Do(const SendSnapshot& action) {
+  if (snapshot_.empty()) return;  // given up; the core hears of it next
   const SnapshotFrame& frame = snapshot_.at(static_cast<size_t>(action.header.clock));
   FrameHeader header = action.header;
   header.kind = frame.header.kind;

@@ -1,7 +1,10 @@
 // Two hosts of one partition, and the bytes between them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +13,14 @@
 
 namespace starling {
 namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::shared_ptr<ShardMemory> MemoryOf(uint64_t bytes) {
+  return std::make_shared<ShardMemory>(ShardMemory::Options{.bytes_max = bytes});
+}
 
 class ReplicationTest : public PartitionHostTest {
  protected:
@@ -35,6 +46,7 @@ class ReplicationTest : public PartitionHostTest {
     orders.view = ViewNumber(view);
     orders.primary = ShardId(primary);
     orders.backup = ShardId(backup);
+    orders.backup_address = "two:1";
     orders.roster.number = RosterNumber(1);
     for (uint32_t worker = 1; worker <= 2; ++worker) {
       orders.roster.members.push_back(
@@ -48,25 +60,32 @@ class ReplicationTest : public PartitionHostTest {
   // As a stream would, until nothing is on its way: cut at odd places.
   void Carry(size_t frames = SIZE_MAX) {
     while (frames-- > 0 && !to_backup_.empty()) {
-      const FakeConnection::Sent sent = std::move(to_backup_.front());
-      to_backup_.pop_front();
-      ASSERT_EQ(sent.header.payload_bytes, sent.payload.bytes.size());
-      struct Received {
-        std::vector<uint8_t> bytes;
-        std::vector<ReceivedPayload::Piece> pieces;
-      };
-      auto memory = std::make_shared<Received>();
-      memory->bytes.assign(sent.payload.bytes.begin(), sent.payload.bytes.end());
-      if (damage_ && !memory->bytes.empty()) memory->bytes.back() ^= 1;
-      const absl::Span<const uint8_t> bytes = memory->bytes;
-      const size_t cut = bytes.size() / 3;
-      memory->pieces = {bytes.subspan(0, cut), bytes.subspan(cut)};
-      const absl::Span<const ReceivedPayload::Piece> pieces = memory->pieces;
-      const size_t before = link_->sent.size();
-      backup_->OnFrame(link_, sent.header, ReceivedPayload(pieces, std::move(memory)), loop_.Now());
-      for (size_t i = before; i < link_->sent.size(); ++i)
-        host_->OnBackupAnswer(link_->sent[i].header, link_->sent[i].Text());
+      CarryOne();
+      Answer();
     }
+  }
+  void Answer() {
+    for (; answered_ < link_->sent.size(); ++answered_)
+      host_->OnBackupAnswer(link_->sent[answered_].header, link_->sent[answered_].Text());
+  }
+  void CarryOne() {
+    const FakeConnection::Sent sent = std::move(to_backup_.front());
+    to_backup_.pop_front();
+    const std::string all = sent.Text();
+    ASSERT_EQ(sent.header.payload_bytes, all.size());
+    struct Received {
+      std::vector<uint8_t> bytes;
+      std::vector<ReceivedPayload::Piece> pieces;
+    };
+    auto memory = std::make_shared<Received>();
+    memory->bytes.assign(all.begin(), all.end());
+    if (damage_ && !memory->bytes.empty()) memory->bytes.back() ^= 1;
+    const absl::Span<const uint8_t> bytes = memory->bytes;
+    const size_t cut = bytes.size() / 3;
+    memory->pieces = {bytes.subspan(0, cut), bytes.subspan(cut)};
+    received_ = memory;
+    const absl::Span<const ReceivedPayload::Piece> pieces = memory->pieces;
+    backup_->OnFrame(link_, sent.header, ReceivedPayload(pieces, std::move(memory)), loop_.Now());
   }
 
   // All bytes of the slice, as the host would send them to a reader.
@@ -85,6 +104,8 @@ class ReplicationTest : public PartitionHostTest {
       std::make_shared<ShardMemory>(ShardMemory::Options{});
   std::shared_ptr<FakeConnection> link_ = std::make_shared<FakeConnection>(7);
   std::unique_ptr<PartitionHost> backup_;
+  size_t answered_ = 0;                 // of link_->sent
+  std::weak_ptr<const void> received_;  // watches the transport's memory of the last frame
   bool damage_ = false;
 };
 
@@ -94,6 +115,14 @@ TEST_F(ReplicationTest, ASnapshotThenRecordsMakeTheSameValues) {
   EXPECT_EQ(Last().header.answer, Answer::kCounted) << "nobody waits for a learner";
   Carry(4);
   Push(2, Step(0, 1), 2);  // while the snapshot is on its way
+  ASSERT_EQ(to_backup_.back().header.kind, PayloadKind::kRecord);
+  while (!to_backup_.empty() && backup_status_.lsn() == 0) {
+    const bool early = (to_backup_.front().header.flags & frame_flags::kSnapshot) == 0;
+    CarryOne();
+    EXPECT_TRUE(received_.expired()) << "what is kept costs the sender no credit";
+    if (early) break;
+  }
+  Answer();
   Carry();
   EXPECT_TRUE(status_.backup_whole());
   const size_t before = connection_->sent.size();
@@ -175,6 +204,200 @@ TEST_F(ReplicationTest, WhatASnapshotPinsIsNotOverwritten) {
   for (const FakeConnection::Sent& sent : to_backup_) before.push_back(sent.Text());
   Push(1, Step(0, 0), 1);
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(to_backup_[i].Text(), before[i]);
+}
+
+// The backup's answer commits two updates, and there is memory for one: the position is that of
+// the values.
+TEST_F(ReplicationTest, WithoutMemoryForThePrimaryThePositionIsThatOfTheValues) {
+  memory_ = MemoryOf(kMiB);
+  Begin(Policy::BSP);
+  Carry();
+  ASSERT_TRUE(status_.backup_whole());
+  Pull(0);
+  ASSERT_EQ(Last().header.type, FrameType::kValue);
+  const FakeConnection::Sent kept = Last();
+  host_->OnTick();
+  const uint64_t before = status_.lsn();
+  for (uint32_t step = 0; step < 2; ++step) {
+    for (const uint64_t half : {0, 2}) Push(1, {WorkPurpose::kTrain, 0, step * 4 + half, 2}, 1);
+  }
+  while (!to_backup_.empty()) CarryOne();
+  const auto taken = TakeAllMemory(*memory_);
+  answered_ = link_->sent.size() - 1;
+  Answer();
+  EXPECT_THAT(status_.fault(), HasSubstr("no memory"));
+  EXPECT_EQ(status_.lsn(), before + 1);
+  const std::unique_ptr<EndedPartition> ended = host_->End(std::nullopt);
+  host_.reset();
+  FrameHeader pull = Header(FrameType::kPull, 0);
+  pull.flags = frame_flags::kReader;
+  ended->OnFrame(*connection_, pull);
+  EXPECT_EQ(Last().header.base_lsn, Lsn(before + 1));
+  EXPECT_EQ(Last().First(), -2);
+}
+
+TEST_F(ReplicationTest, ABackupWaitsForMemory) {
+  backup_memory_ = MemoryOf(kMiB);
+  auto taken = TakeAllMemory(*backup_memory_);
+  Begin(Policy::SSP);
+  Carry();
+  EXPECT_FALSE(status_.backup_whole());
+  loop_.Advance(ShardMemory::kClosedAfter / 2);
+  EXPECT_EQ(backup_status_.fault(), "");
+  taken.clear();
+  while (!status_.backup_whole() && loop_.Now() < absl::UnixEpoch() + absl::Seconds(9)) {
+    loop_.Advance(absl::Milliseconds(2));
+    Answer();
+    Carry();
+  }
+  EXPECT_TRUE(status_.backup_whole());
+  const auto again = TakeAllMemory(*backup_memory_);
+  Push(1, Step(0, 0), 1);
+  Carry();
+  EXPECT_EQ(Last().header.answer, Answer::kCounted) << "a record needs none but its update's";
+}
+
+// Then the coordinator goes on without it.
+TEST_F(ReplicationTest, ABackupThatFindsNoMemoryReportsIt) {
+  backup_memory_ = MemoryOf(kMiB);
+  const auto taken = TakeAllMemory(*backup_memory_);
+  Begin(Policy::SSP);
+  Carry();
+  loop_.Advance(ShardMemory::kClosedAfter + absl::Milliseconds(2));
+  EXPECT_THAT(backup_status_.fault(), HasSubstr("no memory"));
+  EXPECT_EQ(backup_status_.view(), 2u);
+  EXPECT_EQ(status_.fault(), "");
+  Push(1, Step(0, 0), 1);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted) << "nobody waits for a learner";
+  Carry();
+  EXPECT_EQ(link_->sent.back().header.answer, Answer::kNotHosted);
+}
+
+// A second copy can be made later: for it no job fails, and no reader is cut off.
+TEST_F(ReplicationTest, ASnapshotIsGivenUpWhereAnUpdateNeedsTheMemory) {
+  memory_ = MemoryOf(kMiB);
+  Begin(Policy::SSP);
+  Carry(1);  // the question
+  ASSERT_GT(to_backup_.size(), 1u);
+  const auto reader = std::make_shared<FakeStream>(
+      ValueStream::Load{.reads_only = true, .bytes = 5 << 20, .stalled_seconds = 3}, [] {});
+  memory_->AddStream(reader);
+  const auto taken = TakeAllMemory(*memory_);
+  const size_t before = connection_->sent.size();
+  Push(1, Step(0, 0), 1);
+  EXPECT_FALSE(reader->over());
+  EXPECT_EQ(connection_->sent.size(), before) << "the value is still being sent";
+  to_backup_.clear();
+  loop_.Advance(absl::Milliseconds(2));
+  EXPECT_EQ(status_.fault(), "");
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  loop_.Advance(absl::Seconds(9));
+  host_->OnTick();
+  EXPECT_TRUE(to_backup_.empty()) << "not at once: the next update would find no memory, either";
+  loop_.Advance(absl::Seconds(1));
+  host_->OnTick();
+  Carry();
+  EXPECT_TRUE(status_.backup_whole());
+}
+
+TEST_F(ReplicationTest, WhatOnlyASnapshotHoldsIsNoOldValue) {
+  Begin(Policy::SSP);
+  Carry(1);
+  ASSERT_GT(to_backup_.size(), 1u);
+  const uint64_t allocated = memory_->allocated();
+  Push(1, Step(0, 0), 1);
+  EXPECT_GT(memory_->allocated(), allocated);
+  EXPECT_EQ(memory_->old_values(), 0u);
+  Pull(0);
+  Push(1, Step(0, 1), 1);
+  EXPECT_GT(memory_->old_values(), 0u) << "a worker's stream holds this one";
+  Carry();
+  connection_->sent.clear();
+  EXPECT_EQ(memory_->old_values(), 0u);
+  EXPECT_EQ(memory_->allocated(), allocated);
+}
+
+TEST_F(ReplicationTest, ARecordIsSentFromTheMemoryThatItIsAppliedFrom) {
+  Begin(Policy::SSP);
+  Carry();
+  ASSERT_TRUE(status_.backup_whole());
+  const uint64_t before = memory_->allocated();
+  const uint64_t bytes = slice_.elements * sizeof(float);
+  Push(1, Step(0, 0), 1);
+  ASSERT_EQ(to_backup_.size(), 1u);
+  EXPECT_EQ(to_backup_.front().payload.bytes.size(), bytes);
+  EXPECT_EQ(memory_->allocated(), before + bytes);
+  const FakeConnection::Sent sent = to_backup_.front();
+  Carry();
+  EXPECT_EQ(sent.First(), 1) << "the stream holds it";
+  EXPECT_EQ(memory_->allocated(), before + bytes);
+}
+
+TEST_F(ReplicationTest, WithoutMemoryARecordIsCopied) {
+  memory_ = MemoryOf(kMiB);
+  Begin(Policy::SSP);
+  Carry();
+  ASSERT_TRUE(status_.backup_whole());
+  const auto taken = TakeAllMemory(*memory_);
+  Push(1, Step(0, 0), 1);
+  ASSERT_EQ(to_backup_.size(), 1u);
+  EXPECT_EQ(to_backup_.front().First(), 1);
+  Carry();
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+}
+
+TEST_F(ReplicationTest, ABreakOfTheLinkToAnEarlierBackupChangesNothing) {
+  Begin(Policy::SSP);
+  Carry();
+  ASSERT_TRUE(status_.backup_whole());
+  host_->OnBackupDown("one:1", "broken");
+  Push(1, Step(0, 0), 1);
+  ASSERT_EQ(to_backup_.size(), 1u);
+  host_->OnBackupDown("two:1", "broken");
+  to_backup_.clear();
+  Push(1, Step(0, 1), 1);
+  EXPECT_TRUE(to_backup_.empty()) << "it asks first";
+  loop_.Advance(kAskBackupSoon);
+  host_->OnTick();
+  Carry();
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+}
+
+TEST_F(ReplicationTest, AFrameThatIsShorterThanItsTensorIsRefused) {
+  Begin(Policy::SSP);
+  FrameHeader h;
+  h.type = FrameType::kReplicate;
+  h.kind = PayloadKind::kDense;
+  h.flags = frame_flags::kSnapshot;
+  h.key.run = plan_->run;
+  h.key.slice = slice_.id;
+  h.view = ViewNumber(2);
+  h.elements = slice_.elements;
+  backup_->OnFrame(link_, h, {}, loop_.Now());
+  EXPECT_EQ(link_->sent.back().header.answer, Answer::kBadFrame);
+}
+
+// With where, since when, how often, and the last error.
+TEST_F(ReplicationTest, TroubleWithABackupIsLogged) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+  Begin(Policy::SSP);
+  const auto warnings = [&log] {
+    size_t count = 0;
+    const std::string text = log.str();
+    for (size_t at = 0; (at = text.find("of its backup", at)) != std::string::npos; ++at) ++count;
+    return count;
+  };
+  for (int second = 0; second < 60; ++second) {
+    host_->OnBackupDown("two:1", "nothing answers");
+    EXPECT_EQ(warnings(), second < 5 ? 0u : second < 35 ? 1u : 2u) << second;
+    loop_.Advance(absl::Seconds(1));
+  }
+  spdlog::set_default_logger(before);
+  EXPECT_THAT(log.str(), HasSubstr("job job partition 0: 6 errors of its backup at two:1 in the "
+                                   "last 5 s: nothing answers"));
 }
 
 TEST_F(ReplicationTest, ALearnerHasNothingToKeep) {

@@ -30,8 +30,9 @@ ShardHost::ShardHost(const Options& options, Environment environment,
                                   [this](const FrameHeader& answer, std::string text) {
                                     TakeBackupAnswer(answer, std::move(text));
                                   },
-                                  [this](JobUid job, PartitionId partition, std::string why) {
-                                    TakeBackupDown({job, partition}, std::move(why));
+                                  [this](JobUid job, PartitionId partition,
+                                         const std::string& address, std::string why) {
+                                    TakeBackupDown({job, partition}, address, std::move(why));
                                   }}) {
   for (int i = 0; i < options_.owner_threads; ++i) {
     owners_.push_back(environment_.make_loop(absl::StrCat("owner-", i)));
@@ -162,11 +163,12 @@ void ShardHost::TakeBackupAnswer(const FrameHeader& answer, std::string text) {
   });
 }
 
-void ShardHost::TakeBackupDown(const Routes::Key& key, std::string why) {
+void ShardHost::TakeBackupDown(const Routes::Key& key, const std::string& address,
+                               std::string why) {
   const std::shared_ptr<HostedPartition> partition = routes_.Find(key);
   if (partition == nullptr) return;
-  partition->owner->Post([partition, why = std::move(why)]() mutable {
-    if (partition->host != nullptr) partition->host->OnBackupDown(std::move(why));
+  partition->owner->Post([partition, address, why = std::move(why)]() mutable {
+    if (partition->host != nullptr) partition->host->OnBackupDown(address, std::move(why));
   });
 }
 
@@ -200,7 +202,10 @@ void ShardHost::Do(const action::Plan& a) {
   Step(shard::event::Planned{uid, status});
 }
 
-void ShardHost::Do(const action::Forget& a) { plans_.erase(a.job); }
+void ShardHost::Do(const action::Forget& a) {
+  plans_.erase(a.job);
+  links_.Forget(a.job);
+}
 
 void ShardHost::Do(const action::Create& a) {
   auto hosted = std::make_shared<HostedPartition>();

@@ -99,7 +99,7 @@ class ShardHost {
   void TakeDecision(const FrameHeader& answer, std::string text);
   void TakeLocalReport(const FrameHeader& report);
   void TakeBackupAnswer(const FrameHeader& answer, std::string text);
-  void TakeBackupDown(const Routes::Key& key, std::string why);
+  void TakeBackupDown(const Routes::Key& key, const std::string& address, std::string why);
 
   // On the control loop.
   void Step(shard::Event event);

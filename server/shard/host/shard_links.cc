@@ -51,8 +51,13 @@ class ShardLinks::Link final : public StreamHandler, public std::enable_shared_f
     if (sent.ok()) return;
     if (sent.code() == absl::StatusCode::kResourceExhausted) Close(sent);
     // OnDown may have run before this frame came.
-    links_->callbacks_.backup_down(header.key.run.job, header.partition,
+    links_->callbacks_.backup_down(header.key.run.job, header.partition, address_,
                                    std::string(sent.message()));
+  }
+
+  void Forget(JobUid job) {
+    MutexLock lock(&mutex_);
+    std::erase_if(primaries_, [job](const auto& primary) { return primary.first == job; });
   }
 
   void Close(const absl::Status& why) {
@@ -85,7 +90,7 @@ class ShardLinks::Link final : public StreamHandler, public std::enable_shared_f
     links_->OnDown(address_, this);
     spdlog::debug("stream to the shard at {} ended: {}", address_, status.ToString());
     for (const auto& [job, partition] : primaries)
-      links_->callbacks_.backup_down(job, partition, std::string(status.message()));
+      links_->callbacks_.backup_down(job, partition, address_, std::string(status.message()));
     for (auto& [reporter, header] : waiting) {
       header.type = FrameType::kError;
       header.answer = Answer::kNotHosted;
@@ -138,6 +143,11 @@ void ShardLinks::Replicate(const std::string& address, const FrameHeader& header
     if (!stopped_) link = LinkTo(address);
   }
   if (link != nullptr) link->Replicate(header, std::move(payload));
+}
+
+void ShardLinks::Forget(JobUid job) {
+  MutexLock lock(&mutex_);
+  for (const auto& [address, link] : links_) link->Forget(job);
 }
 
 std::shared_ptr<ShardLinks::Link> ShardLinks::LinkTo(const std::string& address) {

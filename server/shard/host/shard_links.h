@@ -26,8 +26,11 @@ class ShardLinks {
     std::function<void(const FrameHeader& report)> local;
     // An answer for the primary of header.partition, with a text if it is a refusal. Any thread.
     std::function<void(const FrameHeader& header, std::string text)> backup;
-    // What this primary has sent so far may be lost, and so may the answers. Any thread.
-    std::function<void(JobUid job, PartitionId partition, std::string why)> backup_down;
+    // What this primary has sent to `address` so far may be lost, and so may the answers. Any
+    // thread.
+    std::function<void(JobUid job, PartitionId partition, const std::string& address,
+                       std::string why)>
+        backup_down;
   };
   ShardLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
   ~ShardLinks();  // Stop()
@@ -44,6 +47,9 @@ class ShardLinks {
 
   // Sends to the backup at `address`, behind everything sent there before. Never blocks.
   void Replicate(const std::string& address, const FrameHeader& header, OutgoingPayload payload);
+
+  // The job is over: nobody has to hear that a link to its backups broke.
+  void Forget(JobUid job);
 
   // Ends all streams. No callback runs after it. Do not call it from a callback. Idempotent.
   void Stop();

@@ -46,11 +46,11 @@ class Answers {
               absl::MutexLock lock(&mutex_);
               answers_.push_back({header, absl::StrCat("backup: ", text)});
             },
-            [this](JobUid, PartitionId partition, std::string) {
+            [this](JobUid, PartitionId partition, const std::string& address, std::string) {
               absl::MutexLock lock(&mutex_);
               FrameHeader header;
               header.partition = partition;
-              answers_.push_back({header, "down"});
+              answers_.push_back({header, absl::StrCat("down: ", address)});
             }};
   }
   Answer Await(size_t count) {
@@ -185,10 +185,32 @@ TEST(ShardLinksTest, RecordsGoToTheBackupInOrderAndABreakIsTold) {
     EXPECT_EQ(ack.text, "backup: ");
   }
   links.Replicate(backup.address(), Record(9, 4, bytes), payload);
-  EXPECT_EQ(answers.Await(5).text, "down");
-  EXPECT_EQ(answers.Await(6).text, "down");
+  const std::string down = absl::StrCat("down: ", backup.address());
+  EXPECT_EQ(answers.Await(5).text, down);
+  EXPECT_EQ(answers.Await(6).text, down);
   links.Replicate(backup.address(), Record(3, 6, bytes), payload);
   EXPECT_EQ(answers.Await(7).header.clock, 6);
+}
+
+TEST(ShardLinksTest, AJobThatIsOverHearsOfNoBreak) {
+  Decider backup;
+  Answers answers;
+  ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
+  static const std::string bytes = "a record";
+  const OutgoingPayload payload{
+      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()), nullptr};
+  FrameHeader other = Record(9, 1, bytes);
+  other.key.run.job = JobUid(8);
+  links.Replicate(backup.address(), Record(3, 1, bytes), payload);
+  links.Replicate(backup.address(), other, payload);
+  answers.Await(2);
+  links.Forget(JobUid(7));
+  other.clock = 4;  // ends the stream
+  links.Replicate(backup.address(), other, payload);
+  EXPECT_EQ(answers.Await(3).header.partition, PartitionId(9));
+  other.clock = 5;
+  links.Replicate(backup.address(), other, payload);
+  EXPECT_EQ(answers.Await(4).header.clock, 5) << "nothing else came before";
 }
 
 TEST(ShardLinksTest, WhoDoesNotAnswerIsNamed) {

@@ -56,15 +56,23 @@ absl::Status SliceValues::Make(const ShardJobPlan& plan) {
   return absl::OkStatus();
 }
 
-// The slice's value is about to be replaced or dropped. If streams still have to send it, it
-// becomes an old value.
+// The slice's value is about to be replaced or dropped. If peers' streams still have to send it, it
+// becomes an old value. What only a snapshot holds does not: no peer is late to read it.
 void SliceValues::LetGo(const Store& store, const Value& value) {
   if (value.data == nullptr) return;
   int64_t ours = 0;
   for (const Value* own : {&store.versions[0], &store.versions[1], &store.cut}) {
     if (own->data == value.data) ++ours;
   }
+  const std::shared_ptr<Pin> pin = PinOf(value.data);
+  if (pin != nullptr) ++ours;
   if (value.data.use_count() > ours) memory_->Retire(value.data);
+}
+
+// Null: no snapshot holds it.
+std::shared_ptr<SliceValues::Pin> SliceValues::PinOf(const std::shared_ptr<float>& data) const {
+  const auto pin = pins_.find(data.get());
+  return pin == pins_.end() ? nullptr : pin->second.lock();
 }
 
 std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemory& memory) {
@@ -151,11 +159,15 @@ void SliceValues::DropCopy() {
   }
 }
 
-std::vector<SliceValues::Tensor> SliceValues::Tensors() const {
+std::vector<SliceValues::Tensor> SliceValues::Tensors() {
+  std::erase_if(pins_, [](const auto& pin) { return pin.second.expired(); });
   std::vector<Tensor> tensors;
   for (const auto& [id, store] : slices_) {
     const auto add = [&](TensorPart part, const std::shared_ptr<float>& data) {
-      if (data != nullptr) tensors.push_back({id, part, data});
+      if (data == nullptr) return;
+      std::shared_ptr<Pin> pin = PinOf(data);
+      if (pin == nullptr) pins_[data.get()] = pin = std::make_shared<Pin>(data);
+      tensors.push_back({id, part, data.get(), std::move(pin)});
     };
     add(TensorPart::kVersion0, store.versions[0].data);
     add(TensorPart::kVersion1, store.versions[1].data);

@@ -35,7 +35,8 @@ class SliceValues {
   struct Tensor {
     SliceId slice;
     TensorPart part = TensorPart::kVersion0;
-    std::shared_ptr<float> data;
+    const float* data = nullptr;  // not written while `pin` is held
+    std::shared_ptr<const void> pin;
   };
 
   // Without values. `memory` and `plan` outlive it.
@@ -62,7 +63,7 @@ class SliceValues {
   void DropCopy();
 
   // All tensors, to be sent to a learner. Later updates go to new memory while they are held.
-  std::vector<Tensor> Tensors() const;
+  std::vector<Tensor> Tensors();
   // At a learner: drops all tensors, and installs those of a snapshot.
   void Begin(const BeginTensors& action);
   void Install(const InstallTensor& action, std::shared_ptr<float> data);
@@ -79,6 +80,7 @@ class SliceValues {
   std::vector<HostedSlice> Hosted() const;
 
  private:
+  using Pin = const std::shared_ptr<float>;
   struct Store {
     const Slice* slice = nullptr;
     const UpdateRule* rule = nullptr;
@@ -92,11 +94,14 @@ class SliceValues {
   size_t IndexOf(uint64_t version) const { return two_versions_ ? version % 2 : 0; }
   static HostedSlice Hosted(SliceId id, const Store& store);
   void LetGo(const Store& store, const Value& value);
+  std::shared_ptr<Pin> PinOf(const std::shared_ptr<float>& data) const;
 
   ShardMemory* const memory_;
   bool two_versions_;  // of slices that are not frozen
   std::map<SliceId, Store> slices_;
   std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to two versions
+  // What snapshots hold: one reference to each tensor, however many frames refer to it.
+  std::map<const float*, std::weak_ptr<Pin>> pins_;
 };
 
 }  // namespace starling

@@ -34,14 +34,15 @@ class FakeConnection : public ShardConnection {
       return value;
     }
     std::string Text() const {
-      return std::string(reinterpret_cast<const char*>(payload.bytes.data()), payload.bytes.size());
+      return payload.head +
+             std::string(reinterpret_cast<const char*>(payload.bytes.data()), payload.bytes.size());
     }
   };
 
   explicit FakeConnection(uint64_t id) : id_(id) {}
   ConnectionId id() const override { return id_; }
   void Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) override {
-    EXPECT_EQ(header.payload_bytes, payload.bytes.size());
+    EXPECT_EQ(header.payload_bytes, payload.size());
     EXPECT_EQ(urgency < 0, header.type != FrameType::kValue);
     sent.push_back({header, std::move(payload)});
   }
@@ -50,6 +51,25 @@ class FakeConnection : public ShardConnection {
 
  private:
   const ConnectionId id_;
+};
+
+// A peer's stream on which values wait to be sent.
+class FakeStream : public ValueStream {
+ public:
+  FakeStream(const Load& load, std::function<void()> drop) : load_(load), drop_(std::move(drop)) {}
+  Load load() override { return load_; }
+  void CloseForMemory(const std::string& text) override {
+    load_.over = true;
+    why = text;
+    drop_();
+  }
+  bool over() const { return load_.over; }
+
+  std::string why;
+
+ private:
+  Load load_;
+  const std::function<void()> drop_;
 };
 
 class PartitionHostTest : public testing::Test {
@@ -112,6 +132,15 @@ class PartitionHostTest : public testing::Test {
                 [this](const std::string&, const FrameHeader& header, OutgoingPayload payload) {
                   to_backup_.push_back({header, std::move(payload)});
                 }};
+  }
+
+  // All that is left, until the result is gone.
+  std::vector<std::shared_ptr<float>> TakeAllMemory(ShardMemory& memory) {
+    std::vector<std::shared_ptr<float>> taken;
+    for (size_t elements = size_t{1} << 20; elements > 0; elements /= 2) {
+      while (std::shared_ptr<float> some = memory.Allocate(elements)) taken.push_back(some);
+    }
+    return taken;
   }
 
   // Anew, with no more memory than memory_limit_.
