@@ -1,4 +1,4 @@
-// A frame's payload, outgoing and incoming. Neither copies bytes.
+// A frame's payload, outgoing and incoming. Neither copies tensors.
 #ifndef STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 #define STARLING_COMMON_TRANSPORT_PAYLOAD_H_
 
