@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/utf8.h"
 #include "common/protocol/limits.h"
@@ -14,10 +15,24 @@ namespace {
 
 constexpr uint32_t kSnapshotsAtOnce = 4;  // to and from a shard
 constexpr absl::Duration kBackupsPeriod = absl::Milliseconds(250);
+// For a learner to get one more frame, and for an ended job's primary to have its backup's answer.
+constexpr absl::Duration kCopyWait = absl::Minutes(1);
+// A shard is unfit for this long, twice as long the next time, and so on, up to 32 minutes. An hour
+// after it was last unfit it starts over.
+constexpr absl::Duration kUnfit = absl::Seconds(30);
+constexpr int kUnfitDoublings = 6;
+constexpr absl::Duration kUnfitForgotten = absl::Hours(1);
+constexpr double kSilentSecondsTold = 3;
 
 std::string PartitionsText(const std::vector<uint32_t>& partitions) {
   return absl::StrCat("partition", partitions.size() == 1 ? " " : "s ",
                       absl::StrJoin(partitions, ", "));
+}
+
+bool IsWhole(const View& view) { return view.backup() != 0 && !view.learning(); }
+
+std::string MebibytesText(uint64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace
@@ -29,9 +44,7 @@ bool Core::Replicates(const Job& job, size_t shards) {
 
 uint32_t Core::WholePartitions(const Job& job) {
   const auto& views = job.state.views();
-  return static_cast<uint32_t>(std::count_if(views.begin(), views.end(), [](const View& view) {
-    return view.backup() != 0 && !view.learning();
-  }));
+  return static_cast<uint32_t>(std::count_if(views.begin(), views.end(), IsWhole));
 }
 
 // The change is durable before anyone is told. Shards that had copies before are told, too.
@@ -45,15 +58,17 @@ void Core::ChangeViews(Job& job, const std::function<void()>& change) {
   TouchJob(job);
 }
 
+bool Core::BackupLives(const View& view) const {
+  const auto backup = shards_.find(view.backup());
+  return backup != shards_.end() && !backup->second.fenced() && backup->second.backs(view);
+}
+
 void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
   std::vector<uint32_t> lost, promoted, alone;
   uint64_t elements = 0;
   ChangeViews(job, [&] {
     for (View& view : *job.state.mutable_views()) {
-      const auto backup = shards_.find(view.backup());
-      const bool lives =
-          backup != shards_.end() && !backup->second.fenced() && backup->second.backs(view);
-      switch (LoseShard(shard.at(), lives, view)) {
+      switch (LoseShard(shard.at(), BackupLives(view), view)) {
         case Loss::kNothing: break;
         case Loss::kBackup: alone.push_back(view.partition()); break;
         case Loss::kPromoted: promoted.push_back(view.partition()); break;
@@ -90,7 +105,11 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
 void Core::GiveBackups(Job& job) {
   const auto shards = static_cast<size_t>(std::count_if(
       shards_.begin(), shards_.end(), [](const auto& entry) { return entry.second.live(); }));
-  const bool replicates = Replicates(job, shards) || job.state.failovers() > 0;
+  // A job that has had a backup lacks it when the other shard is gone.
+  const auto& views = job.state.views();
+  const bool replicates =
+      Replicates(job, shards) ||
+      std::any_of(views.begin(), views.end(), [](const View& view) { return view.number() > 1; });
   const bool whole = WholePartitions(job) == static_cast<uint32_t>(job.state.views_size());
   if (!replicates || whole) {
     job.unreplicated_since = absl::InfiniteFuture();
@@ -99,32 +118,10 @@ void Core::GiveBackups(Job& job) {
   }
   if (!job.running() || !Replicates(job, shards) || whole || now_ < job.backups_at) return;
   job.backups_at = now_ + kBackupsPeriod;
-  std::vector<WantsBackup> wanting;
-  for (const View& view : job.state.views()) {
-    const uint32_t p = view.partition();
-    const auto& status = job.partitions[p];
-    const bool ready =
-        status && status->view() == view.number() && shards_.at(view.primary()).live();
-    if (view.backup() != 0 || !ready) continue;
-    wanting.push_back(
-        {p, ShardId(view.primary()), job.partition_elements[p], job.partition_bytes[p]});
-  }
-  if (wanting.empty()) return;
-  std::map<ShardId, uint32_t> copying;
-  for (const uint64_t uid : UidsIn(RUNNING)) {
-    for (const View& view : jobs_.at(uid).state.views()) {
-      if (!view.learning()) continue;
-      ++copying[ShardId(view.primary())];
-      ++copying[ShardId(view.backup())];
-    }
-  }
-  std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
-  std::erase_if(loads, [&](const ShardLoad& load) {
-    const Shard& shard = shards_.at(load.id.value);
-    return !shard.whole || job.unfit.contains(shard.stored.incarnation());
-  });
-  const std::vector<BackupPlace> places =
-      PlaceBackups(wanting, std::move(loads), std::move(copying), kSnapshotsAtOnce);
+  std::erase_if(job.unfit,
+                [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
+  DropStalledLearners(job);
+  const std::vector<BackupPlace> places = FindBackups(WantBackups(job));
   if (places.empty()) return;
   ChangeViews(job, [&] {
     for (const BackupPlace& place : places) {
@@ -134,14 +131,143 @@ void Core::GiveBackups(Job& job) {
   });
 }
 
+std::vector<WantsBackup> Core::WantBackups(const Job& job) const {
+  std::vector<WantsBackup> wanting;
+  for (const View& view : job.state.views()) {
+    const uint32_t p = view.partition();
+    const auto& status = job.partitions[p];
+    const bool ready =
+        status && status->view() == view.number() && shards_.at(view.primary()).live();
+    if (view.backup() != 0 || !ready) continue;
+    WantsBackup& wants = wanting.emplace_back();
+    wants.partition = p;
+    wants.primary = ShardId(view.primary());
+    wants.elements = job.partition_elements[p];
+    wants.bytes = job.partition_bytes[p] + (job.bsp() ? status->bsp_bytes_more() : 0);
+    for (const auto& [id, shard] : shards_) {
+      if (FindUnfit(job, view, shard) != nullptr) wants.not_on.insert(ShardId(id));
+    }
+  }
+  return wanting;
+}
+
+std::vector<BackupPlace> Core::FindBackups(const std::vector<WantsBackup>& wanting) const {
+  if (wanting.empty()) return {};
+  std::map<ShardId, uint32_t> copying;
+  for (const uint64_t uid : UidsIn(RUNNING)) {
+    for (const View& view : jobs_.at(uid).state.views()) {
+      if (!view.learning()) continue;
+      ++copying[ShardId(view.primary())];
+      ++copying[ShardId(view.backup())];
+    }
+  }
+  std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  std::erase_if(loads, [&](const ShardLoad& load) { return !shards_.at(load.id.value).whole; });
+  return PlaceBackups(wanting, std::move(loads), std::move(copying), kSnapshotsAtOnce);
+}
+
 // A backup reports that it cannot be one. Its primary waits for it, so the next view has none.
 void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status) {
   View& view = *job.state.mutable_views(static_cast<int>(status.partition()));
   if (status.fault().empty() || status.view() != view.number()) return;
   ChangeViews(job, [&] { DropBackup(view); });
-  job.unfit.insert(shard.stored.incarnation());
-  Log(job, absl::StrCat("partition ", status.partition(), " has no copy on ", shard.name(), ": ",
-                        CutUtf8(status.fault(), limits::kFaultBytesMax)));
+  const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
+  SetUnfit(job, 0, shard.stored.incarnation(), why);
+  Log(job,
+      absl::StrCat("partition ", status.partition(), " has no copy on ", shard.name(), ": ", why));
+}
+
+// Whether the primary, which has no memory, was replaced by its backup, as if its shard were gone.
+// The backup has all that was acknowledged.
+bool Core::ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status) {
+  View& view = *job.state.mutable_views(static_cast<int>(status.partition()));
+  if (!status.no_memory() || !BackupLives(view)) return false;
+  Loss loss = Loss::kNothing;
+  ChangeViews(job, [&] {
+    loss = LoseShard(shard.at(), true, view);
+    if (loss == Loss::kPromoted) job.state.set_failovers(job.state.failovers() + 1);
+  });
+  if (loss != Loss::kPromoted) return false;
+  const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
+  SetUnfit(job, 0, shard.stored.incarnation(), why);
+  Log(job,
+      absl::StrCat("partition ", status.partition(), " stopped on ", shard.name(), " (", why,
+                   ") and continues on the other copy, on ", shards_.at(view.primary()).name()));
+  return true;
+}
+
+void Core::NoteCopy(Job& job, const PartitionStatus& status) const {
+  const View& view = job.state.views(static_cast<int>(status.partition()));
+  if (view.backup() == 0 || status.view() != view.number()) return;
+  CopyProgress& copy = job.copies[status.partition()];
+  const bool fresh = copy.view != view.number();
+  const bool grew = view.learning() ? status.backup_frames() > copy.frames
+                                    : !copy.waits || status.lsn() > copy.lsn;
+  if (fresh || grew) copy = {view.number(), status.backup_frames(), status.lsn(), false, now_};
+  copy.waits = view.learning() || status.backup_behind() > 0;
+}
+
+// A learner that gets nothing, for example since the link from its primary is broken, keeps others
+// from being copied.
+void Core::DropStalledLearners(Job& job) {
+  std::vector<uint32_t> stalled;
+  for (const View& view : job.state.views()) {
+    if (!view.learning()) continue;
+    CopyProgress& copy = job.copies[view.partition()];
+    if (copy.view != view.number()) copy = {view.number(), 0, 0, true, now_};
+    if (now_ >= copy.since + kCopyWait) stalled.push_back(view.partition());
+  }
+  if (stalled.empty()) return;
+  ChangeViews(job, [&] {
+    for (const uint32_t partition : stalled) {
+      View& view = *job.state.mutable_views(static_cast<int>(partition));
+      const std::string why =
+          absl::StrCat("frame ", job.copies.at(partition).frames, " of its copy has not come from ",
+                       shards_.at(view.primary()).name(), " for ", absl::FormatDuration(kCopyWait));
+      SetUnfit(job, view.primary_incarnation(), view.backup_incarnation(), why);
+      Log(job, absl::StrCat("partition ", partition, " has no copy on ",
+                            shards_.at(view.backup()).name(), ": ", why));
+      DropBackup(view);
+    }
+  });
+}
+
+// The last values of a job that is over are final once they have taken effect, for which a primary
+// may wait for its backup.
+void Core::DropBackupsOfEnded() {
+  for (auto& [uid, job] : jobs_) {
+    const bool settled = job.state.has_figures() || job.state.views().empty();
+    if (!job.over() || settled || now_ < std::max(job.ended_at, started_) + kCopyWait) continue;
+    std::vector<uint32_t> dropped;
+    for (const PartitionValues& values : ValuesOf(job)) {
+      const View& view = job.state.views(static_cast<int>(values.partition()));
+      if (values.unknown() && view.backup() != 0) dropped.push_back(values.partition());
+    }
+    if (dropped.empty()) continue;
+    ChangeViews(job, [&] {
+      for (const uint32_t partition : dropped)
+        DropBackup(*job.state.mutable_views(static_cast<int>(partition)));
+    });
+    Log(job, absl::StrCat(PartitionsText(dropped), " keep one copy: the other one has not answered",
+                          " for ", absl::FormatDuration(kCopyWait), " after the job's end"));
+  }
+}
+
+// `primary` 0: with any.
+void Core::SetUnfit(Job& job, uint64_t primary, uint64_t shard, const std::string& why) const {
+  Unfit& unfit = job.unfit[{primary, shard}];
+  if (now_ < unfit.until) return;  // another partition has found out
+  unfit.until = now_ + kUnfit * (1 << std::min(unfit.times++, kUnfitDoublings));
+  unfit.why = why;
+}
+
+// Why the shard is unfit for the partition's backup, now; null: it is not.
+const Unfit* Core::FindUnfit(const Job& job, const View& view, const Shard& shard) const {
+  for (const uint64_t primary : {uint64_t{0}, view.primary_incarnation()}) {
+    const auto it = job.unfit.find({primary, shard.stored.incarnation()});
+    if (it != job.unfit.end() && now_ < it->second.until) return &it->second;
+  }
+  return nullptr;
 }
 
 void Core::AddCopies(const Job& job, JobStatus& status) const {
@@ -155,6 +281,62 @@ void Core::AddCopies(const Job& job, JobStatus& status) const {
   if (!job.running()) return;
   if (waits) status.set_unreplicated_seconds(SecondsSince(job.unreplicated_since));
   status.set_backup_behind(job.partitions.Max(uint64_t{0}, &PartitionStatus::backup_behind));
+  if (status.durability() != "replicated") return;
+  // One that stops training comes first.
+  for (const bool is_whole : {true, false}) {
+    for (const View& view : job.state.views()) {
+      if (IsWhole(view) != is_whole || !status.copies_trouble().empty()) continue;
+      status.set_copies_trouble(CopyTrouble(job, view));
+    }
+  }
+}
+
+// For how long the backup has given the primary nothing that it waits for.
+double Core::SilentCopySeconds(const Job& job, const View& view) const {
+  const auto it = job.copies.find(view.partition());
+  const bool waits = it != job.copies.end() && it->second.view == view.number() && it->second.waits;
+  return waits ? SecondsSince(it->second.since) : 0;
+}
+
+std::string Core::CopyTrouble(const Job& job, const View& view) const {
+  const std::string primary =
+      absl::StrCat("partition ", view.partition(), " on ", shards_.at(view.primary()).name());
+  if (view.backup() == 0)
+    return absl::StrCat(primary, " has no second copy: ", WhyNoBackup(job, view));
+  const double silent = SilentCopySeconds(job, view);
+  const bool tell = silent >= kSilentSecondsTold;
+  const std::string& backup = shards_.at(view.backup()).name();
+  if (view.learning()) {
+    return absl::StrCat(primary, " is being copied to ", backup,
+                        tell ? absl::StrFormat(", without progress for %.0f s", silent) : "");
+  }
+  if (!tell) return "";
+  return absl::StrFormat("%s waits for its copy on %s, which has not answered for %.0f s", primary,
+                         backup, silent);
+}
+
+std::string Core::WhyNoBackup(const Job& job, const View& view) const {
+  std::vector<std::string> unfit;
+  size_t others = 0;
+  for (const auto& [id, shard] : shards_) {
+    if (!shard.live() || id == view.primary()) continue;
+    ++others;
+    if (const Unfit* why = FindUnfit(job, view, shard)) {
+      unfit.push_back(absl::StrFormat("%s is asked again in %.0f s: %s", shard.name(),
+                                      absl::ToDoubleSeconds(why->until - now_), why->why));
+    }
+  }
+  if (others == 0) return "no other shard is live";
+  if (unfit.size() == others) return absl::StrJoin(unfit, "; ");
+  const uint64_t bytes = job.partition_bytes[view.partition()];
+  uint64_t most = 0;
+  for (const ShardLoad& load : LiveShards(/*alone=*/false)) {
+    if (load.id.value != view.primary()) most = std::max(most, load.room_bytes);
+  }
+  if (most < bytes)
+    return absl::StrCat("it needs ", MebibytesText(bytes), ", and no other shard has more than ",
+                        MebibytesText(most));
+  return "it waits for its turn";
 }
 
 }  // namespace starling::coordinator

@@ -1,4 +1,7 @@
 // Two copies of each partition, and what becomes of them when shards die.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
@@ -121,8 +124,143 @@ TEST_F(CopiesTest, AShardThatCannotBeABackupIsNotAskedAgain) {
     EXPECT_EQ(view.number(), on_first ? 3u : 2u);
   }
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("has no copy on ps-1: no memory"));
+  EXPECT_THAT(reply.status().copies_trouble(),
+              AllOf(HasSubstr(" on ps-0 has no second copy: ps-1 is asked again in "),
+                    HasSubstr(" s: no memory")));
   cluster.AddShard("ps-2");
   EXPECT_TRUE(BecomesWhole("a"));
+}
+
+TEST_F(CopiesTest, AShardThatCouldNotBeABackupIsAskedAgainEverLater) {
+  cluster.train_samples = 400000;
+  cluster.shards["ps-1"].refuses_backups = "no memory";
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(35));
+  const auto number = [&] {
+    uint64_t most = 0;
+    for (const View& view : Views()) most = std::max(most, view.number());
+    return most;
+  };
+  EXPECT_EQ(number(), 5u) << "asked twice in 35 s";
+  cluster.RunFor(absl::Seconds(50));
+  EXPECT_EQ(number(), 5u);
+  cluster.shards["ps-1"].refuses_backups = "";
+  cluster.RunFor(absl::Seconds(15));
+  EXPECT_TRUE(Whole("a")) << cluster.Status("a").copies_trouble();
+  EXPECT_EQ(cluster.Status("a").copies_trouble(), "");
+}
+
+TEST_F(CopiesTest, AWholeBackupReplacesAPrimaryWithoutMemory) {
+  Begin();
+  const uint64_t step = cluster.Status("a").step();
+  cluster.shards["ps-0"].no_memory = "no memory for 12 elements";
+  cluster.RunFor(absl::Seconds(2));
+  const JobReply reply = cluster.Get("a");
+  EXPECT_EQ(reply.status().state(), RUNNING) << reply.status().reason();
+  EXPECT_GT(reply.status().step(), step);
+  EXPECT_GT(reply.status().failovers(), 0u);
+  for (const View& view : reply.views()) {
+    EXPECT_EQ(view.primary(), cluster.shards["ps-1"].identity.id());
+    EXPECT_TRUE(view.backup() == 0 || view.number() == 2) << "not again, for a while";
+  }
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr(" stopped on ps-0 (no memory for 12 elements) and "
+                                             "continues on the other copy, on ps-1"));
+  cluster.shards["ps-0"].no_memory = "";
+  cluster.RunFor(absl::Seconds(31));
+  EXPECT_TRUE(Whole("a"));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(CopiesTest, WithoutAWholeBackupAPrimaryWithoutMemoryEndsTheJob) {
+  cluster.shards["ps-0"].copies = cluster.shards["ps-1"].copies = false;
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].no_memory = "no memory for 12 elements";
+  EXPECT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("no memory for 12 elements"));
+}
+
+TEST_F(CopiesTest, AFaultOfTheDataEndsTheJobThoughThereAreTwoCopies) {
+  Begin();
+  cluster.shards["ps-0"].refuses = "element 3 is not finite";
+  EXPECT_TRUE(Ends("a", FAILED));
+  EXPECT_EQ(cluster.Status("a").failovers(), 0u);
+}
+
+TEST_F(CopiesTest, ALearnerThatGetsNothingGivesItsPlaceToAnotherShard) {
+  cluster.workers["worker-0"].idle_hands = true;
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
+  Submit(Twice("a"));
+  cluster.RunFor(absl::Seconds(10));
+  cluster.AddShard("ps-2");
+  EXPECT_THAT(cluster.Status("a").copies_trouble(), HasSubstr(", without progress for "));
+  // A copy that comes further, however slowly, is not given up.
+  for (int i = 0; i < 5; ++i) {
+    for (const char* shard : {"ps-0", "ps-1"}) ++cluster.shards[shard].frames;
+    cluster.RunFor(absl::Seconds(40));
+    EXPECT_EQ(cluster.Status("a").partitions_whole(), 0u);
+  }
+  cluster.RunFor(absl::Seconds(25));
+  EXPECT_TRUE(Whole("a")) << cluster.Status("a").copies_trouble();
+  for (const View& view : Views()) EXPECT_EQ(view.backup(), cluster.shards["ps-2"].identity.id());
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("frame 5 of its copy has not come from ps-"));
+}
+
+TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
+  Begin();
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  cluster.RunFor(absl::Seconds(50));
+  EXPECT_TRUE(cluster.Get("a").values(0).unknown());
+  cluster.RunFor(absl::Seconds(15));
+  const JobReply reply = cluster.Get("a");
+  for (const PartitionValues& values : reply.values()) {
+    EXPECT_FALSE(values.unknown());
+    EXPECT_EQ(values.gone(), "");
+  }
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr(" keep one copy: the other one has not answered"));
+}
+
+TEST_F(CopiesTest, ExplainNamesABackupThatDoesNotAnswerAndPartitionsWithoutOne) {
+  const auto causes = [&] {
+    ExplainRequest request;
+    request.set_name("a");
+    const ExplainReply reply = std::get<ExplainReply>(cluster.Ask<event::Explain>(request));
+    std::string text;
+    for (const Finding& finding : reply.findings())
+      absl::StrAppend(&text, finding.cause(), ": ", finding.text(), "\n");
+    return text;
+  };
+  cluster.train_samples = 400000;
+  Begin();
+  EXPECT_THAT(causes(), Not(HasSubstr("backup")));
+  cluster.shards["ps-0"].cut = {"ps-1:1"};
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_THAT(causes(), HasSubstr("on shard ps-0 waits for its copy on shard ps-1 (ps-1:1), which "
+                                  "lacks 7 records and has taken none for "));
+  Kill("ps-1");
+  EXPECT_THAT(causes(), Not(HasSubstr("not-replicated")));
+  cluster.RunFor(absl::Seconds(60));
+  EXPECT_THAT(causes(), AllOf(HasSubstr("not-replicated: for "), HasSubstr("have one now: ")));
+}
+
+TEST_F(CopiesTest, BspNeedsMemoryForBothCopies) {
+  cluster.train_samples = 400000;
+  Begin();
+  uint64_t leads = 0;
+  for (const View& view : Views()) leads += view.primary() == cluster.shards["ps-0"].identity.id();
+  cluster.bsp_bytes_more = 1000;
+  cluster.memory_room = 1000 * leads;  // for the primaries alone
+  cluster.RunFor(absl::Seconds(1));
+  SetPolicyRequest request;
+  request.set_name("a");
+  request.mutable_policy()->set_kind(Policy::BSP);
+  const CallReply reply = cluster.Ask<event::SetPolicy>(request);
+  ASSERT_TRUE(std::holds_alternative<absl::Status>(reply));
+  EXPECT_THAT(std::string(std::get<absl::Status>(reply).message()), HasSubstr("would need "));
+  cluster.memory_room = 2000 * Views().size();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(std::holds_alternative<SetPolicyReply>(cluster.Ask<event::SetPolicy>(request)));
 }
 
 TEST_F(CopiesTest, WithOneShardAJobThatIsToBeReplicatedWaits) {

@@ -137,6 +137,7 @@ class Core {
   explain::WorkerEvidence EvidenceOf(const Worker& worker) const;
   void AddMembers(const Job& job, explain::Evidence& evidence) const;
   void AddShards(const Job& job, explain::Evidence& evidence) const;
+  void AddCopies(const Job& job, explain::Evidence& evidence) const;
   double SecondsSince(absl::Time time) const;
 
   // on_register.cc
@@ -218,11 +219,23 @@ class Core {
   // copies.cc: which shards have copies of which partitions
   static bool Replicates(const Job& job, size_t shards);  // given so many live shards
   void ChangeViews(Job& job, const std::function<void()>& change);
+  bool BackupLives(const View& view) const;
   void LoseCopies(Job& job, const Shard& shard, const std::string& why);
   void GiveBackups(Job& job);
+  std::vector<WantsBackup> WantBackups(const Job& job) const;
+  std::vector<BackupPlace> FindBackups(const std::vector<WantsBackup>& wanting) const;
   void TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status);
+  bool ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status);
+  void NoteCopy(Job& job, const PartitionStatus& status) const;
+  void DropStalledLearners(Job& job);
+  void DropBackupsOfEnded();
+  void SetUnfit(Job& job, uint64_t primary, uint64_t shard, const std::string& why) const;
+  const Unfit* FindUnfit(const Job& job, const View& view, const Shard& shard) const;
   static uint32_t WholePartitions(const Job& job);
   void AddCopies(const Job& job, JobStatus& status) const;
+  double SilentCopySeconds(const Job& job, const View& view) const;
+  std::string CopyTrouble(const Job& job, const View& view) const;
+  std::string WhyNoBackup(const Job& job, const View& view) const;
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);

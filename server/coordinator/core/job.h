@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -44,6 +45,21 @@ struct EvaluationSeen {
   bool operator==(const EvaluationSeen&) const = default;
 };
 
+// How far the backup of a partition has come in one view, by its primary's reports.
+struct CopyProgress {
+  uint64_t view = 0;
+  uint64_t frames = 0;  // a learner: the most of a snapshot that it had
+  uint64_t lsn = 0;     // a whole one: of the primary, which goes on with its backup alone
+  bool waits = false;   // it lacks something
+  absl::Time since;     // when it last came further, or began to lack something
+};
+// A shard that gets no copy for a while.
+struct Unfit {
+  absl::Time until;
+  int times = 0;
+  std::string why;
+};
+
 struct Job {
   StoredJob stored;  // durable, like the next two
   StoredJobState state;
@@ -51,10 +67,12 @@ struct Job {
 
   std::vector<uint32_t> tested;  // ascending: epochs whose results are evaluated
   std::vector<uint64_t> partition_elements;
-  std::vector<uint64_t> partition_bytes;         // planned
-  PartitionReports partitions;                   // empty once the job is over and settled
-  uint64_t views_number = 1;                     // grows with each change of the views
-  std::set<uint64_t> unfit;                      // incarnations of shards that cannot be a backup
+  std::vector<uint64_t> partition_bytes;  // planned
+  PartitionReports partitions;            // empty once the job is over and settled
+  uint64_t views_number = 1;              // grows with each change of the views
+  // By incarnations of a partition's primary (0: of any) and of the unfit shard.
+  std::map<std::pair<uint64_t, uint64_t>, Unfit> unfit;
+  std::map<uint32_t, CopyProgress> copies;       // by partition, of those that have a backup
   absl::Time backups_at = absl::InfinitePast();  // when it next looks for backups
   absl::Time unreplicated_since = absl::InfiniteFuture();  // while it should be replicated
   std::optional<LeaseTable> training;                      // of state.epoch; SSP and async

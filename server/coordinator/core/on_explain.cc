@@ -129,6 +129,7 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   }
   AddMembers(job, evidence);
   AddShards(job, evidence);
+  AddCopies(job, evidence);
   if (job.recovering) evidence.recovering_seconds = SecondsSince(started_);
   return evidence;
 }
@@ -218,6 +219,22 @@ void Core::AddShards(const Job& job, explain::Evidence& evidence) const {
     evidence.partitions.push_back({partition, shard.name(),
                                    absl::ToDoubleSeconds(counters.Span(now_)),
                                    counters.Growth(now_)});
+  }
+}
+
+void Core::AddCopies(const Job& job, explain::Evidence& evidence) const {
+  JobStatus status;
+  AddCopies(job, status);
+  evidence.unreplicated_seconds = status.unreplicated_seconds();
+  evidence.unreplicated = status.partitions() - status.partitions_whole();
+  evidence.copies_trouble = status.copies_trouble();
+  for (const View& view : job.state.views()) {
+    const double silent = SilentCopySeconds(job, view);
+    if (silent <= 0 || view.learning()) continue;
+    const RegisterRequest& backup = shards_.at(view.backup()).stored.registration();
+    evidence.copies.push_back({view.partition(), shards_.at(view.primary()).name(), backup.name(),
+                               backup.address(), silent,
+                               job.partitions[view.partition()]->backup_behind()});
   }
 }
 

@@ -76,12 +76,15 @@ absl::Status Core::CheckShares(const JobSpec& spec) {
 
 // In BSP, sums wait for their siblings. If the job was planned without memory for that (another
 // policy, no guard), the shards must have room now. A shard that has not reported its memory yet
-// passes the check; if it lacks memory later, it fails the job.
+// passes the check; if it lacks memory later, it fails the job. A backup needs as much as its
+// primary, whose place it may take.
 absl::Status Core::CheckMemoryForBsp(const Job& job) const {
   std::map<uint32_t, uint64_t> more;  // bytes, by shard
   for (const View& view : job.state.views()) {
     const auto& status = job.partitions[view.partition()];
-    if (status) more[view.primary()] += status->bsp_bytes_more();
+    if (!status) continue;
+    more[view.primary()] += status->bsp_bytes_more();
+    if (view.backup() != 0) more[view.backup()] += status->bsp_bytes_more();
   }
   for (const auto& [id, bytes] : more) {
     const Shard& shard = shards_.at(id);

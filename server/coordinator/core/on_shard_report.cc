@@ -110,7 +110,9 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
     job.backups_at = absl::InfinitePast();  // others may have waited for it
     SaveState(job);
   }
+  if (job.running() && ReplacePrimary(job, shard, status)) return;
   const PartitionStatus& known = job.partitions.Take(status);
+  if (job.running()) NoteCopy(job, known);
   if (job.running()) NoteCounters(job, partition);
   if (job.over()) SettleValues(job);
   if (!job.running()) return;

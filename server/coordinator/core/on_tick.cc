@@ -39,7 +39,10 @@ void Core::On(const event::Tick& event) {
   ExpireSubmissions();
   ForgetDaemons();
   ForgetJobs();
-  if (now_ - pending_seen_ >= kPendingPeriod) LookAtPending();
+  if (now_ - pending_seen_ >= kPendingPeriod) {
+    DropBackupsOfEnded();
+    LookAtPending();
+  }
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
     if (job.state.roster().members_size() == 0) EndUnserved(job);

@@ -276,6 +276,8 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   // Evidence is kept for running jobs only.
   job.partition_counters = {};
   job.departed.clear();
+  job.copies.clear();
+  job.unfit.clear();
   job.seconds_per_item.clear();
   job.guard.reset();
   job.evaluation_seen.reset();

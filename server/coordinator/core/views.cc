@@ -74,7 +74,7 @@ std::vector<BackupPlace> PlaceBackups(absl::Span<const WantsBackup> wanting,
     size_t best = shards.size();
     for (size_t i = 0; i < shards.size(); ++i) {
       if (shards[i].id == wants.primary || shards[i].room_bytes < wants.bytes) continue;
-      if (copying[shards[i].id] >= copying_max) continue;
+      if (copying[shards[i].id] >= copying_max || wants.not_on.contains(shards[i].id)) continue;
       if (best == shards.size() || load(i) < load(best)) best = i;
     }
     if (best == shards.size()) continue;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,14 +50,15 @@ struct WantsBackup {
   uint32_t partition = 0;
   ShardId primary;
   uint64_t elements = 0;
-  uint64_t bytes = 0;  // planned
+  uint64_t bytes = 0;        // planned
+  std::set<ShardId> not_on;  // shards that are unfit for it
 };
 struct BackupPlace {
   uint32_t partition = 0;
   ShardId shard;
   friend bool operator==(const BackupPlace&, const BackupPlace&) = default;
 };
-// The shard of each one's backup: not that of its primary, with room for it, and of these the one
+// The shard of each one's backup: not that of its primary, fit, with room for it, and of these that
 // with least of what is placed here, then with least in all, then the first. `copying` counts, by
 // shard, the snapshots that come and go; none gets more than `copying_max`. Partitions for which
 // there is no place are left out.

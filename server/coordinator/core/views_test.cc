@@ -98,6 +98,15 @@ TEST(PlaceBackups, GoesToTheLeastLoadedOtherShardWithRoom) {
   EXPECT_THAT(PlaceBackups(wanting, {}, {}, kMany), IsEmpty());
 }
 
+TEST(PlaceBackups, NotOnAShardThatIsUnfitForIt) {
+  const std::vector<WantsBackup> wanting = {{0, ShardId(1), 10, 100, {ShardId(2)}},
+                                            {1, ShardId(3), 10, 100}};
+  EXPECT_THAT(PlaceBackups(wanting, {{ShardId(1), 9}, {ShardId(2)}, {ShardId(3), 99}}, {}, kMany),
+              ElementsAre(BackupPlace{0, ShardId(3)}, BackupPlace{1, ShardId(2)}));
+  EXPECT_THAT(PlaceBackups(wanting, {{ShardId(1)}, {ShardId(2)}}, {}, kMany),
+              ElementsAre(BackupPlace{1, ShardId(1)}));
+}
+
 TEST(PlaceBackups, FewSnapshotsAtATimeOnAShard) {
   const std::vector<WantsBackup> wanting = {
       {0, ShardId(1), 10, 100}, {1, ShardId(1), 10, 100}, {2, ShardId(2), 10, 100}};

@@ -19,8 +19,8 @@ constexpr Cause kCauses[] = {
      "start",
      "wait, or start again what the sentence names"},
     {"missing-shard", "s", "a shard that holds a part of the job is silent; since its last report",
-     "look at its process and log; when it does not come back in time, the job fails: submit it "
-     "again"},
+     "look at its process and log; when it does not come back in time, its other copies go on, and "
+     "a job without them fails"},
     {"missing-worker", "s", "a worker of the job is silent or was lost; since its last report",
      "look at its process, its log and its network, and start it again with the same `--name`"},
     {"broken-link", "s", "a worker's stream to a shard is down; since it was first reported",
@@ -30,6 +30,11 @@ constexpr Cause kCauses[] = {
      "see the log of what the sentence names: a message may pass its limit; restart it when no job "
      "needs "
      "it"},
+    {"slow-backup", "s",
+     "a partition's second copy does not take what it is sent, and the first waits for it; since "
+     "it "
+     "last did",
+     "check the address from the other shard's machine, the firewall between them, and both logs"},
     {"no-workers", "s", "no worker serves the job; since it began to run, or the last one left",
      "start workers, or see in `starling get workers` what they do"},
     {"preparing", "s", "a worker has been getting ready for long; since it was chosen",
@@ -46,6 +51,10 @@ constexpr Cause kCauses[] = {
     {"no-progress", "s",
      "no step was finished for long, or nothing of an evaluation; since the last one",
      "see the workers' logs and `starling logs JOB`"},
+    {"not-replicated", "s",
+     "partitions have one copy though the job is to have two: a shard's death may end it; since "
+     "when",
+     "start another shard, or mend what the sentence names"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
      "staleness"},

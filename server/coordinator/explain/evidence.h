@@ -62,6 +62,16 @@ struct PartitionEvidence {
   PartitionTimes times;       // growth within the window
 };
 
+// A partition whose primary waits for its whole backup.
+struct CopyEvidence {
+  uint32_t partition = 0;
+  std::string shard;   // of the primary
+  std::string backup;  // its shard
+  std::string backup_address;
+  double silent_seconds = 0;  // since the backup last had more
+  uint64_t behind = 0;        // records
+};
+
 struct Evidence {
   std::string job;
   JobState state = JOB_STATE_UNSPECIFIED;
@@ -88,6 +98,12 @@ struct Evidence {
   std::vector<SetAsideEvidence> set_aside;
   std::vector<ShardEvidence> shards;  // that hold its partitions
   std::vector<PartitionEvidence> partitions;
+  std::vector<CopyEvidence> copies;
+  // For a job that is to be replicated: since some partition has lacked a whole backup, how many
+  // do, and why one of them does.
+  double unreplicated_seconds = 0;
+  uint32_t unreplicated = 0;
+  std::string copies_trouble;
 };
 
 }  // namespace starling::explain

@@ -134,6 +134,32 @@ TEST(ExplainTest, MissingShard) {
   ExpectSays(finding, "10.0.1.1:70");
 }
 
+TEST(ExplainTest, ABackupThatTakesNothing) {
+  Evidence evidence = HealthyJob();
+  evidence.copies = {{3, "shard-0", "shard-1", "10.0.1.2:70", 2, 9}};
+  EXPECT_EQ(Causes(Explain(evidence)), "") << "it may take a moment";
+  evidence.copies[0].silent_seconds = 7;
+  const Finding finding = Only(evidence, "slow-backup");
+  EXPECT_EQ(finding.subject(), "shard-1");
+  EXPECT_EQ(finding.figure(), 7);
+  ExpectSays(finding, "partition 3 on shard shard-0 waits for its copy on shard shard-1");
+  ExpectSays(finding, "lacks 9 records");
+}
+
+TEST(ExplainTest, PartitionsWithoutABackup) {
+  Evidence evidence = HealthyJob();
+  evidence.unreplicated_seconds = 50;
+  evidence.unreplicated = 2;
+  evidence.copies_trouble = "partition 1 on shard-0 has no second copy: no other shard is live";
+  EXPECT_EQ(Causes(Explain(evidence)), "") << "copies take time";
+  evidence.unreplicated_seconds = 80;
+  const Finding finding = Only(evidence, "not-replicated");
+  EXPECT_EQ(finding.figure(), 80);
+  ExpectSays(finding, "2 have one now: partition 1 on shard-0 has no second copy");
+  AddToPhase(evidence.workers[2], "forward", 3);
+  EXPECT_EQ(Causes(Explain(evidence)), "slow-worker not-replicated ");
+}
+
 TEST(ExplainTest, ASilentWorkerIsMissing) {
   Evidence evidence = HealthyJob();
   evidence.workers[1].silent_seconds = 3;

@@ -18,6 +18,8 @@ constexpr double kStalledStepsMin = 10;       // as long as this many steps usua
 constexpr double kFirstStepSecondsMin = 120;  // before the first step
 constexpr double kEvaluationSecondsMin = 120;
 constexpr double kNoWorkersSecondsMin = 1;
+constexpr double kSlowBackupSecondsMin = 3;
+constexpr double kUnreplicatedSecondsMin = 60;
 
 uint32_t Members(const Evidence& evidence) {
   return static_cast<uint32_t>(std::count_if(evidence.workers.begin(), evidence.workers.end(),
@@ -27,12 +29,12 @@ uint32_t Members(const Evidence& evidence) {
 void FindSilentShards(const Evidence& evidence, Findings& findings) {
   for (const ShardEvidence& shard : evidence.shards) {
     if (shard.silent_seconds < kSilentShare * evidence.liveness_seconds) continue;
-    findings.Add(
-        "missing-shard", shard.name, shard.silent_seconds,
-        absl::StrCat("shard ", At(shard.name, shard.address), " has not reported for ",
-                     TimeText(shard.silent_seconds), "; after ",
-                     TimeText(evidence.liveness_seconds), " it is given up, and the job with it"),
-        Weight::kStops);
+    findings.Add("missing-shard", shard.name, shard.silent_seconds,
+                 absl::StrCat("shard ", At(shard.name, shard.address), " has not reported for ",
+                              TimeText(shard.silent_seconds), "; after ",
+                              TimeText(evidence.liveness_seconds),
+                              " it is given up, and the job with it where it has the only copy"),
+                 Weight::kStops);
   }
 }
 
@@ -106,6 +108,28 @@ void FindUndelivered(const Evidence& evidence, Findings& findings) {
     find("shard", shard.name, shard.address, shard.trouble);
   for (const WorkerEvidence& worker : evidence.workers)
     find("worker", worker.name, worker.address, worker.trouble);
+}
+
+void FindSlowBackups(const Evidence& evidence, Findings& findings) {
+  for (const CopyEvidence& copy : evidence.copies) {
+    if (copy.silent_seconds < kSlowBackupSecondsMin) continue;
+    findings.Add("slow-backup", copy.backup, copy.silent_seconds,
+                 absl::StrCat("partition ", copy.partition, " on shard ", copy.shard,
+                              " waits for its copy on shard ", At(copy.backup, copy.backup_address),
+                              ", which lacks ", copy.behind, " records and has taken none for ",
+                              TimeText(copy.silent_seconds)),
+                 Weight::kStops);
+  }
+}
+
+// It does not slow the job, and ranks last.
+void FindUnreplicated(const Evidence& evidence, Findings& findings) {
+  if (evidence.unreplicated_seconds < kUnreplicatedSecondsMin) return;
+  findings.Add("not-replicated", evidence.job, evidence.unreplicated_seconds,
+               absl::StrCat("for ", TimeText(evidence.unreplicated_seconds),
+                            " not all partitions have had two copies, and ", evidence.unreplicated,
+                            " have one now: ", evidence.copies_trouble),
+               Weight::kSlows, 0);
 }
 
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
@@ -210,9 +234,11 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindMissingWorkers(evidence, findings);
   FindBrokenLinks(evidence, findings);
   FindUndelivered(evidence, findings);
+  FindSlowBackups(evidence, findings);
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);
+  FindUnreplicated(evidence, findings);
   FindSetAside(evidence, findings);  // does not stop the workers that serve it
 }
 

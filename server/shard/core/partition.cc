@@ -144,6 +144,7 @@ PartitionStatus Partition::Status() const {
     status.set_skipped_steps(applied_.skipped_steps());
   }
   status.set_backup_whole(talk_.whole);
+  status.set_backup_frames(talk_.frames_acked);
   if (talk_.stage != Talk::Stage::kNone)
     status.set_backup_behind(log_.ordered().value - std::min(talk_.acked, log_.ordered()).value);
   status.set_fault(fault_);

@@ -457,6 +457,7 @@ orders generation 1 view 2 roster 1: r1.1 epoch 0
   needs.clock = 3;
   t.Step(BackupAnswered{needs, ""});
   EXPECT_FALSE(t.partition().Status().backup_whole());
+  EXPECT_EQ(t.partition().Status().backup_frames(), 3u);
   EXPECT_EQ(t.Text(), R"(
 backup needs a snapshot from frame 0
   take a snapshot

@@ -219,7 +219,10 @@ void PartitionHost::PublishIfDue(bool tick) {
   if (!at_once_ && !(tick && changed_)) return;
   PartitionStatus status = core_.Status();
   AddTimes(status);
-  if (!fault_.empty()) status.set_fault(fault_);
+  if (!fault_.empty()) {
+    status.set_fault(fault_);
+    status.set_no_memory(true);
+  }
   status.set_bsp_bytes_more(plan_->BspBytesMore(core_.config().partition));
   environment_.report(status, at_once_);
   at_once_ = false;

@@ -63,6 +63,7 @@ TEST_F(PartitionMemoryTest, WithoutMemoryForAValueThePartitionStopsByName) {
   Push(1, Step(0, 0), 1);
   EXPECT_EQ(urgent_reports_, before + 1);
   EXPECT_NE(status_.fault().find("no memory"), std::string::npos) << status_.fault();
+  EXPECT_TRUE(status_.no_memory());
   EXPECT_EQ(kept.First(), 0);
   Push(1, Step(0, 1), 1);
   EXPECT_EQ(Last().header.answer, Answer::kNotHosted);

@@ -346,12 +346,20 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_view(partition.view().number());
   status.set_fault(shard.refuses.empty() && partition.backup() ? shard.refuses_backups
                                                                : shard.refuses);
+  if (status.fault().empty() && !partition.backup() && !shard.no_memory.empty()) {
+    status.set_fault(shard.no_memory);
+    status.set_no_memory(true);
+  }
   if (!status.fault().empty() || partition.backup()) return status;
-  status.set_backup_whole(partition.view().backup() != 0 && shard.copies);
+  const bool cut = shard.cut.contains(partition.view().backup_address());
+  status.set_backup_whole(partition.view().backup() != 0 && shard.copies && !cut);
+  status.set_backup_frames(cut ? shard.frames : 0);
+  status.set_backup_behind(cut ? 7 : 0);
   status.set_epoch(orders.epoch());
   status.set_value_bytes(100);
   *status.mutable_times() = shard.times;
-  status.set_roster(orders.roster().number());
+  // A member's departure takes effect when the backup has it.
+  status.set_roster(orders.roster().number() - (cut && orders.roster().members_size() == 0));
   status.set_begun_steps(Begun(job));
   status.set_recent_lag(recent_lag);
   status.set_bsp_bytes_more(bsp_bytes_more);

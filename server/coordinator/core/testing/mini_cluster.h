@@ -74,8 +74,11 @@ class MiniCluster {
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
-    bool copies = true;            // backups of its partitions get what they lack
-    uint64_t sealed_ahead = 0;     // steps that they have sealed in BSP beyond those that count
+    std::string no_memory;      // not empty: why its primaries stop, though their values are good
+    bool copies = true;         // backups of its partitions get what they lack
+    std::set<std::string> cut;  // addresses to which it has no link: so are backups there
+    uint64_t frames = 0;        // of a snapshot that such a backup has
+    uint64_t sealed_ahead = 0;  // steps that they have sealed in BSP beyond those that count
     // Of each of its partitions. Each report adds `pace` to `times`.
     PartitionTimes times, pace;
   };
