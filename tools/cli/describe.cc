@@ -76,22 +76,26 @@ std::string OutputText(const OutputStatus& output) {
   }
 }
 
-// "two of each partition", "one of each partition (durability: none)"
+// "two of each partition", "two of 5 of 8 partitions, one of the others, for 12 s"
 std::string CopiesText(const JobStatus& status) {
-  const std::string taken_over =
-      status.failovers() == 0
-          ? ""
-          : absl::StrCat("; ", CountText(status.failovers()), " were taken over by another shard");
-  if (status.durability() != "replicated")
-    return absl::StrCat("one of each partition: a shard's death ends the job", taken_over);
-  if (status.partitions_whole() == status.partitions())
-    return absl::StrCat("two of each partition", taken_over);
-  const std::string since =
-      status.unreplicated_seconds() > 0
-          ? absl::StrCat(", for ", DurationText(status.unreplicated_seconds()))
-          : "";
-  return absl::StrCat("two of ", status.partitions_whole(), " of ", status.partitions(),
-                      " partitions, one of the others", since, taken_over);
+  std::string text = "two of each partition";
+  if (status.durability() != "replicated") {
+    text = absl::StrCat("one of each partition: a shard's death ",
+                        IsEnd(status.state()) ? "takes the values with it" : "ends the job");
+  } else if (status.partitions_whole() < status.partitions()) {
+    text = absl::StrCat("two of ", status.partitions_whole(), " of ", status.partitions(),
+                        " partitions, one of the others");
+    if (status.unreplicated_seconds() > 0)
+      absl::StrAppend(&text, ", for ", DurationText(status.unreplicated_seconds()));
+  }
+  if (status.backup_behind() > 0) {
+    absl::StrAppend(&text, "; a second copy lacks at most ", CountText(status.backup_behind()),
+                    status.backup_behind() == 1 ? " record" : " records");
+  }
+  if (status.failovers() > 0) {
+    absl::StrAppend(&text, "; ", CountText(status.failovers()), " taken over by another shard");
+  }
+  return text;
 }
 
 Rows JobFacts(const JobReply& reply) {
@@ -132,6 +136,7 @@ Rows JobFacts(const JobReply& reply) {
                                        ? "yes"
                                        : absl::StrCat("no: ", status.not_reproducible_because())});
   if (status.partitions() > 0) rows.push_back({"Copies:", CopiesText(status)});
+  if (!status.copies_trouble().empty()) rows.push_back({"", status.copies_trouble()});
   if (status.has_output()) rows.push_back({"Output:", OutputText(status.output())});
   rows.push_back(
       {"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ",
@@ -202,16 +207,25 @@ std::string RangesText(const std::vector<uint32_t>& numbers) {
 Rows JobShardRows(const JobReply& reply, const ListShardsReply& shards) {
   std::map<uint32_t, std::string> names;
   for (const ShardStatus& shard : shards.shards()) names[shard.id()] = shard.name();
-  std::map<std::pair<uint32_t, std::string>, std::vector<uint32_t>> hosted;
-  for (const View& view : reply.views())
-    hosted[{view.primary(), view.primary_address()}].push_back(view.partition());
-  Rows rows = {{"SHARD", "ADDRESS", "PARTITIONS"}};
-  for (auto& [shard, partitions] : hosted) {
+  struct Hosted {
+    std::vector<uint32_t> primaries, backups;  // partitions
+  };
+  std::map<std::pair<uint32_t, std::string>, Hosted> hosted;
+  for (const View& view : reply.views()) {
+    hosted[{view.primary(), view.primary_address()}].primaries.push_back(view.partition());
+    if (view.backup() != 0)
+      hosted[{view.backup(), view.backup_address()}].backups.push_back(view.partition());
+  }
+  const auto text = [](std::vector<uint32_t>& partitions) -> std::string {
     std::sort(partitions.begin(), partitions.end());
+    return partitions.empty() ? "-"
+                              : absl::StrCat(partitions.size(), " (", RangesText(partitions), ")");
+  };
+  Rows rows = {{"SHARD", "ADDRESS", "PARTITIONS", "BACKUPS"}};
+  for (auto& [shard, has] : hosted) {
     const auto name = names.find(shard.first);
     rows.push_back({name == names.end() ? absl::StrCat("shard ", shard.first) : name->second,
-                    shard.second,
-                    absl::StrCat(partitions.size(), " (", RangesText(partitions), ")")});
+                    shard.second, text(has.primaries), text(has.backups)});
   }
   return rows;
 }

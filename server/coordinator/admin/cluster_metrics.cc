@@ -61,6 +61,23 @@ void AddStaleness(const JobStatus& job, const MetricsText::Labels& labels, Metri
                 labels, static_cast<double>(job.staleness_bound()));
 }
 
+void AddCopies(const JobStatus& job, const MetricsText::Labels& labels, MetricsText& metrics) {
+  if (job.partitions() == 0) return;
+  metrics.Gauge("starling_job_partitions", "Partitions of the job's parameters.", labels,
+                job.partitions());
+  metrics.Gauge("starling_job_partitions_replicated", "Partitions with two whole copies.", labels,
+                job.partitions_whole());
+  metrics.Gauge("starling_job_not_replicated_seconds",
+                "For how long some partition has lacked its second copy; 0: none does, or the job "
+                "is to have one copy.",
+                labels, job.unreplicated_seconds());
+  metrics.Gauge("starling_job_backup_behind_records",
+                "Records of updates that a second copy has not said to have, at most.", labels,
+                static_cast<double>(job.backup_behind()));
+  metrics.Counter("starling_job_failovers_total", "Partitions that another shard has taken over.",
+                  labels, static_cast<double>(job.failovers()));
+}
+
 void AddJob(const JobStatus& job, MetricsText& metrics) {
   const MetricsText::Labels labels = {{"job_name", job.name()}};
   const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
@@ -85,6 +102,7 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
   gauge("starling_job_running_seconds", "For how long the job has run, or ran.",
         job.running_seconds());
   AddStaleness(job, labels, metrics);
+  AddCopies(job, labels, metrics);
   if (job.loss_scale() > 0) {
     gauge("starling_job_loss_scale", "What the loss is multiplied by; fp16 alone.",
           job.loss_scale());

@@ -37,6 +37,7 @@ Json JobJson(const JobStatus& job) {
       Picked(job, {"name", "state", "reason", "policy", "step", "steps", "epoch", "epochs",
                    "train_loss", "samples_per_second", "hidden_share", "staleness", "staleness_max",
                    "staleness_bound", "workers", "parameters", "running_seconds", "submitted"});
+  json.update(Picked(job, {"durability", "partitions", "partitions_whole", "copies_trouble"}));
   json["epochs_done"] = Json::array();
   for (const EpochResult& epoch : job.epochs_done())
     json["epochs_done"].push_back(EpochJson(epoch));
