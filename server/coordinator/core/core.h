@@ -173,7 +173,7 @@ class Core {
   void SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::string& why);
   bool OthersMayServe(const Job& job, const Worker* but) const;
   static bool IsSetAside(const Worker& worker, const Job& job);
-  void AskAgain(uint64_t job);
+  void AskAgain(const Worker& left);
   void LetAskAgain(Worker& worker) const;
   void EndUnserved(Job& job);
   std::string WhyNobodyServes(const Job& job) const;

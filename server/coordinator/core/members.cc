@@ -93,15 +93,13 @@ bool Core::IsSetAside(const Worker& worker, const Job& job) {
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker has left the job and freed its GPU memory, so workers that were set aside for lack of
-// memory are asked again.
-void Core::AskAgain(uint64_t uid) {
-  Job* job = FindRunning(uid);
-  if (job == nullptr) return;
+// A worker has left a job and freed its GPU memory, so others that were set aside for lack of memory
+// are asked again, for whichever job.
+void Core::AskAgain(const Worker& left) {
   for (auto& [id, worker] : workers_) {
-    if (!IsSetAside(worker, *job)) continue;
-    Worker::Aside& aside = worker.aside.at(uid);
-    if (aside.kind == Fault::NO_ROOM) aside.ask_again = true;
+    if (&worker == &left) continue;
+    for (auto& [uid, aside] : worker.aside)
+      aside.ask_again = aside.ask_again || aside.kind == Fault::NO_ROOM;
   }
   schedule_ = true;
 }
@@ -204,12 +202,11 @@ void Core::Lose(Worker& worker, const std::string& why) {
   worker.stored.set_fenced(true);
   worker.stored.set_left(worker.report.drained());
   Save(worker);
-  const uint64_t job = std::exchange(worker.job, 0), left = worker.member_of;
+  const bool served = std::exchange(worker.job, 0) != 0 || worker.member_of != 0;
   worker.aside.clear();  // its next incarnation may serve what this one could not
   NoteDeparture(worker, why);
   if (worker.member_of != 0) RemoveMember(worker, why);
-  AskAgain(job);
-  if (left != job) AskAgain(left);
+  if (served) AskAgain(worker);
   sentences_.push_back(absl::StrCat(worker.name(), " is gone: ", why));
   if (worker.parked) {
     TellToRejoin<WorkerOrders>(worker.parked->call);

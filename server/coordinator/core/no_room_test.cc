@@ -130,6 +130,26 @@ TEST_F(NoRoomTest, WhenAnotherOneIsGoneWhoWasSetAsideIsAskedAgain) {
   EXPECT_GT(cluster.workers["worker-1"].items, 0u);
 }
 
+// Two on one GPU, with a job each: when one job is over, its memory may be what the other lacked.
+TEST_F(NoRoomTest, WhenAnotherJobIsOverWhoWasSetAsideIsAskedAgain) {
+  Workers(1);
+  Submit(Ssp("a", 1, 3));
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 3; }));
+  cluster.train_samples = 400;
+  Submit(Ssp("b", 1, 1));
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("b").step() >= 3; }));
+  AddTiny("worker-2");
+  ASSERT_TRUE(cluster.RunUntil([&] { return Said("a", "goes on without worker-2") > 0; }));
+  cluster.workers["worker-2"].no_room.clear();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(cluster.Status("a").workers(), 1u);
+  ASSERT_TRUE(Ends("b", SUCCEEDED));
+  EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 3; }))
+      << cluster.JobLog("a");
+  EXPECT_GT(cluster.workers["worker-2"].items, 0u);
+}
+
 // No worker is left that might serve a job that was never served: it fails with that reason,
 // although the last worker did not refuse.
 TEST_F(NoRoomTest, AJobWhoseLastCandidateIsGoneBeforeItServedFails) {

@@ -92,6 +92,7 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
   const bool was_free = IsFree(worker);
   const uint64_t ran = worker.report.run().job_uid();
   const bool was_draining = worker.report.draining();
+  const bool had_memory = ran != 0 && !worker.report.has_fault();
   worker.report = report;
   NoteCounters(worker);
 
@@ -133,6 +134,7 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
   }
   TakeMembership(worker, first);
   LetAskAgain(worker);
+  if (had_memory && report.run().job_uid() != ran) AskAgain(worker);
   if (IsFree(worker) != was_free || report.run().job_uid() != ran ||
       report.draining() != was_draining)
     schedule_ = true;
@@ -141,10 +143,8 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
 void Core::TakeMembership(Worker& worker, bool first) {
   const uint64_t reported = worker.report.run().job_uid();
   if (worker.releasing() && reported != worker.member_of) {
-    const uint64_t left = worker.member_of;
     RemoveMember(worker, "was given to another job");
-    AskAgain(left);
-    schedule_ = true;
+    AskAgain(worker);
   }
   // After a coordinator's start: the worker was preparing a job, or had just been chosen. A worker
   // that reports a fault releases the job first.
