@@ -1,7 +1,7 @@
 #!/bin/sh
 # Simulates whole clusters, one thread and one seed each, under faults (tests/sim/).
 #   tools/sim.sh --seeds N [--seed FIRST]   N seeds; prints what was reached; 1: violation or zero
-#   tools/sim.sh --mutants                  masks each defence in turn: its own checker must bite
+#   tools/sim.sh --mutants [--defence NAME]  masks each defence in turn: its own checker must bite
 set -eu
 cd "$(dirname "$0")/.."
 

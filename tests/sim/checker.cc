@@ -124,6 +124,7 @@ void JobTruth::OnApplied(PartitionId partition, const Record& record, const Fram
                                                " in partition ", partition.value));
   }
   slice.order.try_emplace(key, slice.applied);
+  slice.position.try_emplace(key, record.lsn);
   ++slice.applied;
 }
 
@@ -231,9 +232,10 @@ void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) {
 // G1: an ack is a promise that it was applied.
 void JobTruth::OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work) {
   if (ack.answer == Answer::kAlreadyCounted) world_->Count("ALREADY_COUNTED");
-  SliceTruth& truth = slices_[slice.value];
-  if (const auto it = truth.order.find(ItemOf(*workload_, work)); it != truth.order.end()) {
-    truth.acked = std::max(truth.acked, it->second + 1);
+  const SliceTruth& truth = slices_[slice.value];
+  if (const auto it = truth.position.find(ItemOf(*workload_, work)); it != truth.position.end()) {
+    Lsn& acked = acked_[layout_.slices[slice.value].partition];
+    acked = std::max(acked, it->second);
     return;
   }
   world_->Violate(Promise::kG1, absl::StrCat("the push of ", RangeToString(work), " for slice ",
@@ -392,10 +394,11 @@ void JobTruth::CheckEpochs(const JobStatus& status) const {
   }
 }
 
-void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply& reply) {
+void JobTruth::OnSucceeded(const ReadValues& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
   over_ = true;
-  CheckFinite(values);
+  CheckFinite(values.slices);
+  CheckAcked(values);
   CheckPolicies(status);
   const uint64_t steps = status.step();
   const bool stopped = steps < JobSteps(workload_->spec, workload_->train_samples);
@@ -407,13 +410,13 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply&
       world_->Violate(Promise::kG6, absl::StrCat("slice ", s, " has ", slices_[s].times.size(),
                                                  " of ", steps, " items"));
     }
-    for (float v : *values[s]) {
+    for (float v : *values.slices[s]) {
       uint32_t bits;
       std::memcpy(&bits, &v, sizeof(bits));
       final_hash_ = Mix(final_hash_, bits);
     }
     if (workload_->gradient != GradientKind::kCounting) continue;
-    if (*values[s] != ExpectedAtStep(SliceId(s), steps)) {
+    if (*values.slices[s] != ExpectedAtStep(SliceId(s), steps)) {
       world_->Violate(
           Promise::kG1,
           absl::StrCat("slice ", s, " is not the sum of the acknowledged contributions"));
@@ -423,10 +426,11 @@ void JobTruth::OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply&
   CheckEpochs(status);
 }
 
-void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply) {
+void JobTruth::OnFailed(const ReadValues& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
   over_ = true;
-  CheckFinite(values);
+  CheckFinite(values.slices);
+  CheckAcked(values);
   const std::string& why = status.reason();
   if (why.find("not finite") != std::string::npos) {
     world_->Count("jobs stopped by NaN");
@@ -445,35 +449,45 @@ void JobTruth::OnFailed(const std::vector<ValuesPtr>& values, const JobReply& re
   CheckCounted(values, reply);
 }
 
-// The values are the sum of what was counted until the job ended. Where a primary failed, its
-// backup may have applied records that were never acked, and that the primary's values do not have.
-void JobTruth::CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const {
+// G1: what is read of a job that is over has every acked push.
+void JobTruth::CheckAcked(const ReadValues& values) const {
+  for (uint32_t s = 0; s < values.slices.size(); ++s) {
+    const PartitionId partition = layout_.slices[s].partition;
+    const auto acked = acked_.find(partition);
+    if (values.slices[s] == nullptr || acked == acked_.end()) continue;
+    if (acked->second <= values.positions[s]) continue;
+    world_->Violate(Promise::kG1,
+                    absl::StrCat("slice ", s, " is read as of position ", values.positions[s].value,
+                                 " of partition ", partition.value, ", and a push was acked that ",
+                                 "counts at ", acked->second.value));
+  }
+}
+
+// The values are the sum of what the records up to their position count. A backup of a failed
+// primary may have more.
+void JobTruth::CheckCounted(const ReadValues& values, const JobReply& reply) const {
   if (workload_->gradient != GradientKind::kCounting) return;
   std::set<PartitionId> exact;  // their values were checked when they were sent
   for (const PartitionValues& partition : reply.values()) {
     if (partition.has_version()) exact.insert(PartitionId(partition.partition()));
   }
-  const bool two_copies = workload_->spec.durability() != DURABILITY_NONE;
   for (uint32_t s = 0; s < slices_.size(); ++s) {
-    if (values[s] == nullptr || exact.contains(layout_.slices[s].partition)) continue;
-    size_t updates = slices_[s].applied;
-    const size_t least = two_copies ? slices_[s].acked : updates;
-    while (updates > least && *values[s] != ExpectedAfter(SliceId(s), updates)) --updates;
-    if (updates < slices_[s].applied) world_->Count("values without what only a backup had");
-    if (updates > least || *values[s] == ExpectedAfter(SliceId(s), updates)) continue;
+    if (values.slices[s] == nullptr || exact.contains(layout_.slices[s].partition)) continue;
+    if (*values.slices[s] == ExpectedAt(SliceId(s), values.positions[s])) continue;
     world_->Violate(
         Promise::kG1,
-        absl::StrCat("slice ", s, " of a job that ended early is not what was applied"));
+        absl::StrCat("slice ", s, " of a job that ended early is not the sum of the records up to ",
+                     values.positions[s].value));
   }
 }
 
-// A slice's values after its first `updates` updates.
-Values JobTruth::ExpectedAfter(SliceId slice, size_t updates) const {
+// A slice's values behind the record at `position`.
+Values JobTruth::ExpectedAt(SliceId slice, Lsn position) const {
   const SliceTruth& truth = slices_[slice.value];
   const uint32_t micro = workload_->spec.batch().micro_batches();
   std::vector<std::pair<WorkRange, int>> times;
   for (const auto& [key, count] : truth.times) {
-    if (truth.order.at(key) >= updates || decisions_.Skipped(slice, key)) continue;
+    if (truth.position.at(key) > position || decisions_.Skipped(slice, key)) continue;
     times.push_back({{WorkPurpose::kTrain, key.first, key.second, micro}, count});
   }
   return ExpectedWith(*workload_, layout_, slice, times);

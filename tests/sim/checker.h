@@ -85,8 +85,8 @@ class JobTruth {
                    const Values& bytes);
 
   // ---- The end ----
-  void OnSucceeded(const std::vector<ValuesPtr>& values, const JobReply& reply);
-  void OnFailed(const std::vector<ValuesPtr>& values, const JobReply& reply);
+  void OnSucceeded(const ReadValues& values, const JobReply& reply);
+  void OnFailed(const ReadValues& values, const JobReply& reply);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
   uint64_t final_steps() const { return final_steps_; }  // set together with final_hash()
@@ -107,8 +107,8 @@ class JobTruth {
   struct SliceTruth {
     std::map<ItemKey, int> times;     // how often it was counted
     std::map<ItemKey, size_t> order;  // updates applied before it was first counted
+    std::map<ItemKey, Lsn> position;  // of the record that first counted it
     size_t applied = 0;
-    size_t acked = 0;  // the last acked update and those before it
   };
 
   bool IsMember(Incarnation incarnation) const;
@@ -117,8 +117,9 @@ class JobTruth {
   void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
   void CheckPolicies(const JobStatus& status) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
-  Values ExpectedAfter(SliceId slice, size_t updates) const;
-  void CheckCounted(const std::vector<ValuesPtr>& values, const JobReply& reply) const;
+  Values ExpectedAt(SliceId slice, Lsn position) const;
+  void CheckAcked(const ReadValues& values) const;
+  void CheckCounted(const ReadValues& values, const JobReply& reply) const;
   bool CheckStopped(const JobStatus& status) const;
   void CheckEpochs(const JobStatus& status) const;
 
@@ -133,6 +134,7 @@ class JobTruth {
   std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
   std::map<PartitionId, PolicyNumber> ordered_;  // the newest of each partition
   std::map<PartitionId, PolicyNumber> followed_;
+  std::map<PartitionId, Lsn> acked_;  // the newest record that counted an acked push
   std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // and the steps that they include
   std::map<Incarnation, Replica> replicas_;
   std::optional<uint64_t> training_end_;  // as partitions heard

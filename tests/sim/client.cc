@@ -68,7 +68,7 @@ void Cluster::ReadNow(size_t i) {
             point.versions[view.partition()] = status.sealed_steps();
         }
         reader_->Read(*reply, jobs_[i].truth->layout(), point,
-                      [this](const absl::StatusOr<std::vector<ValuesPtr>>& values) {
+                      [this](const absl::StatusOr<ReadValues>& values) {
                         if (values.ok()) return world_.Count("reads of a job that runs");
                         if (absl::IsDeadlineExceeded(values.status())) {
                           return world_.Violate(Promise::kAnswer,
@@ -112,7 +112,7 @@ void Cluster::ReadDeleted(size_t i, int times) {
   const absl::Duration wait = world_.random().Between(absl::ZeroDuration(), absl::Milliseconds(20));
   world_.After(wait, &client_, [this, i, times] {
     reader_->Read(jobs_[i].end, jobs_[i].truth->layout(), {},
-                  [this](const absl::StatusOr<std::vector<ValuesPtr>>& values) {
+                  [this](const absl::StatusOr<ReadValues>& values) {
                     if (absl::IsDeadlineExceeded(values.status())) {
                       world_.Violate(Promise::kAnswer, std::string(values.status().message()));
                     }
@@ -121,20 +121,29 @@ void Cluster::ReadDeleted(size_t i, int times) {
   });
 }
 
-// Shards keep the values of jobs that are over, and nothing of deleted jobs.
+// Shards keep what the durable views of jobs that are over name, and nothing of deleted jobs. A
+// learner's copy is kept if it was complete.
 std::string Cluster::WhyNotSettled() const {
-  uint64_t kept = 0, most = 0;  // a backup keeps them, too, if it had them
-  bool all_known = true;
+  const std::set<uint64_t> living = LivingShards();
+  uint64_t least = 0, most = 0;
   for (const ClientJob& job : jobs_) {
-    if (job.deleted) continue;
-    kept += job.value_bytes;
-    most += job.value_bytes * (job.workload.spec.durability() == DURABILITY_NONE ? 1 : 2);
-    all_known = all_known && !job.values_lost;
+    if (job.deleted || job.truth == nullptr) continue;
+    const Layout& layout = job.truth->layout();
+    for (const View& view : coordinator_.StoredViews(job.uid)) {
+      uint64_t bytes = 0;
+      for (const SliceId slice : layout.partitions[view.partition()])
+        bytes += layout.slices[slice.value].elements * sizeof(float);
+      const bool leads = living.contains(view.primary_incarnation());
+      const bool backs = view.backup() != 0 && living.contains(view.backup_incarnation());
+      most += bytes * (static_cast<int>(leads) + static_cast<int>(backs));
+      if (job.values_lost) continue;  // some may never have been made
+      least += bytes * (static_cast<int>(leads) + static_cast<int>(backs && !view.learning()));
+    }
   }
   uint64_t allocated = 0;
   for (const auto& shard : shards_) allocated += shard->allocated();
-  if ((kept <= allocated && allocated <= most) || shard_crashed_ || !all_known) return "";
-  return absl::StrCat("shards have ", allocated, " bytes, and jobs that are over ", kept);
+  if (least <= allocated && allocated <= most) return "";
+  return absl::StrCat("shards have ", allocated, " bytes, and should have ", least, " to ", most);
 }
 
 void Cluster::Settle() {
@@ -144,16 +153,16 @@ void Cluster::Settle() {
   for (ClientJob& job : jobs_) {
     if (!job.deleted || job.end.views().empty() || job.truth == nullptr || shard_crashed_) continue;
     ++last_reads_;
-    reader_->Read(job.end, job.truth->layout(), {},
-                  [this, &job](const absl::StatusOr<std::vector<ValuesPtr>>& values) {
-                    if (values.ok()) {
-                      world_.Violate(Promise::kMemory, absl::StrCat(job.workload.spec.name(),
-                                                                    " is deleted, and was read"));
-                    } else if (absl::IsDeadlineExceeded(values.status())) {
-                      world_.Violate(Promise::kAnswer, std::string(values.status().message()));
-                    }
-                    settled_ = --last_reads_ == 0;
-                  });
+    reader_->Read(
+        job.end, job.truth->layout(), {}, [this, &job](const absl::StatusOr<ReadValues>& values) {
+          if (values.ok()) {
+            world_.Violate(Promise::kMemory,
+                           absl::StrCat(job.workload.spec.name(), " is deleted, and was read"));
+          } else if (absl::IsDeadlineExceeded(values.status())) {
+            world_.Violate(Promise::kAnswer, std::string(values.status().message()));
+          }
+          settled_ = --last_reads_ == 0;
+        });
   }
   settled_ = settled_ || last_reads_ == 0;
 }

@@ -118,17 +118,21 @@ uint64_t Cluster::final_hash() const {
   return jobs_.front().truth == nullptr ? 0 : jobs_.front().truth->final_hash();
 }
 
-bool Cluster::AllWhole() const {
-  std::set<uint64_t> living;  // incarnations
+std::set<uint64_t> Cluster::LivingShards() const {
+  std::set<uint64_t> living;
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
     if (shard->alive && shard->paused_until <= world_.now() && registered != registered_.end() &&
         registered->second.first == shard->life)
       living.insert(registered->second.second);
   }
+  return living;
+}
+
+bool Cluster::AllWhole() const {
   const auto deleted =
       std::count_if(jobs_.begin(), jobs_.end(), [](const ClientJob& job) { return job.deleted; });
-  return coordinator_.AllWhole(jobs_.size() - static_cast<size_t>(deleted), living);
+  return coordinator_.AllWhole(jobs_.size() - static_cast<size_t>(deleted), LivingShards());
 }
 
 bool Cluster::AllOver() const {
@@ -323,10 +327,10 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
                                                 std::string(point.status().message())));
     }
     jobs_[i].values_lost = true;
-    return Finish(i, reply, std::vector<ValuesPtr>(truth->layout().slices.size()));
+    return Finish(i, reply, {std::vector<ValuesPtr>(truth->layout().slices.size()), {}});
   }
   reader_->Read(reply, truth->layout(), *point,
-                [this, i, reply, again](absl::StatusOr<std::vector<ValuesPtr>> values) {
+                [this, i, reply, again](const absl::StatusOr<ReadValues>& values) {
                   if (values.ok()) {
                     world_.Count("jobs that were read at their end");
                     return Finish(i, reply, *values);
@@ -342,7 +346,7 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
                 });
 }
 
-void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPtr>& values) {
+void Cluster::Finish(size_t i, const JobReply& reply, const ReadValues& values) {
   ClientJob& job = jobs_[i];
   const JobStatus& status = reply.status();
   job.over = true;
@@ -358,11 +362,8 @@ void Cluster::Finish(size_t i, const JobReply& reply, const std::vector<ValuesPt
                                 status.reason()));
   }
   if (job.truth == nullptr) return;
-  for (size_t s = 0; s < values.size(); ++s) {
-    if (values[s] != nullptr) job.value_bytes += values[s]->size() * sizeof(float);
-  }
   if (status.state() != SUCCEEDED) return job.truth->OnFailed(values, reply);
-  const bool all = std::all_of(values.begin(), values.end(),
+  const bool all = std::all_of(values.slices.begin(), values.slices.end(),
                                [](const ValuesPtr& slice) { return slice != nullptr; });
   if (all) job.truth->OnSucceeded(values, reply);
 }

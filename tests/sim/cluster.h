@@ -124,7 +124,6 @@ class Cluster : private StreamObserver {
     bool deleted = false;
     JobReply end;              // the coordinator's, once it is over
     JobStatus status;          // as last polled
-    uint64_t value_bytes = 0;  // kept by shards
     bool values_lost = false;  // of a partition; shards keep the others
     std::unique_ptr<JobTruth> truth;
   };
@@ -137,9 +136,11 @@ class Cluster : private StreamObserver {
   void OnEnd(size_t job, const JobReply& reply);
   void NoteSetAside(const JobStatus& status);
   bool MayEndEarly(const ClientJob& job, const JobStatus& status);
-  void Finish(size_t job, const JobReply& reply, const std::vector<ValuesPtr>& values);
+  void Finish(size_t job, const JobReply& reply, const ReadValues& values);
   void ListJobs();
   bool AllOver() const;
+  // Incarnations of shards that run, and have registered.
+  std::set<uint64_t> LivingShards() const;
   // All jobs are placed, and every partition has two copies on shards that live, as the coordinator
   // has it in its store: one that starts meanwhile may be placed on a shard that is dead.
   bool AllWhole() const;

@@ -1,11 +1,14 @@
 #include "tests/sim/coordinator_node.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/coordinator/core/state.pb.h"
 #include "tests/sim/sim_loop.h"
 
@@ -29,6 +32,16 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   options.hang_least = absl::Seconds(1);
   options.hang_rest = absl::Seconds(1);
   return options;
+}
+
+// The job whose state is stored under the key; nullopt: something else is.
+std::optional<uint64_t> JobOfState(absl::string_view key) {
+  uint64_t job = 0;
+  if (!absl::ConsumePrefix(&key, "job/") || !absl::ConsumeSuffix(&key, "/state") ||
+      !absl::SimpleAtoi(key, &job)) {
+    return std::nullopt;
+  }
+  return job;
 }
 
 }  // namespace
@@ -74,8 +87,17 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
       node_->world_->Count("fault: failing store");
       return absl::DataLossError("the disk is broken");
     }
-    for (const std::string& key : batch.deletes) node_->store_.erase(key);
-    for (const auto& [key, value] : batch.puts) node_->store_[key] = value;
+    for (const std::string& key : batch.deletes) {
+      node_->store_.erase(key);
+      if (const auto job = JobOfState(key)) node_->views_.erase(*job);
+    }
+    for (const auto& [key, value] : batch.puts) {
+      node_->store_[key] = value;
+      StoredJobState state;
+      const auto job = JobOfState(key);
+      if (!job.has_value() || !state.ParseFromString(value)) continue;
+      node_->views_[*job].assign(state.views().begin(), state.views().end());
+    }
     return absl::OkStatus();
   }
 
@@ -160,19 +182,21 @@ uint64_t CoordinatorNode::generation() const {
   return instance_ == nullptr || instance_->host == nullptr ? 0 : instance_->host->generation();
 }
 
+absl::Span<const View> CoordinatorNode::StoredViews(uint64_t job) const {
+  const auto views = views_.find(job);
+  return views == views_.end() ? absl::Span<const View>() : views->second;
+}
+
 bool CoordinatorNode::AllWhole(size_t jobs, const std::set<uint64_t>& living) const {
   size_t placed = 0;
-  for (const auto& [key, value] : store_) {
-    if (!absl::StartsWith(key, "job/") || !absl::EndsWith(key, "/state")) continue;
-    StoredJobState state;
-    if (!state.ParseFromString(value)) return false;
-    for (const View& view : state.views()) {
-      const bool whole = view.backup() != 0 && !view.learning() &&
-                         living.contains(view.primary_incarnation()) &&
-                         living.contains(view.backup_incarnation());
-      if (!whole) return false;
-    }
-    placed += state.views().empty() ? 0 : 1;
+  for (const auto& [job, views] : views_) {
+    const bool whole = std::all_of(views.begin(), views.end(), [&](const View& view) {
+      return view.backup() != 0 && !view.learning() &&
+             living.contains(view.primary_incarnation()) &&
+             living.contains(view.backup_incarnation());
+    });
+    if (!whole) return false;
+    placed += views.empty() ? 0 : 1;
   }
   return placed == jobs;
 }

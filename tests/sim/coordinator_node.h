@@ -3,11 +3,15 @@
 #ifndef STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 #define STARLING_TESTS_SIM_COORDINATOR_NODE_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "proto/coordinator.pb.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "tests/sim/control_truth.h"
 #include "tests/sim/network.h"
@@ -40,6 +44,8 @@ class CoordinatorNode : public Process {
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
   void ServeSubmit(const SubmitRequest& request, Answer answer);
   uint64_t generation() const;
+  // The job's views as they are durable: empty if it is not placed, or deleted.
+  absl::Span<const View> StoredViews(uint64_t job) const;
   // Whether so many jobs are placed, and every partition of each has two whole copies among these
   // incarnations of shards.
   bool AllWhole(size_t jobs, const std::set<uint64_t>& living) const;
@@ -55,6 +61,7 @@ class CoordinatorNode : public Process {
   World* const world_;
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
+  std::map<uint64_t, std::vector<View>> views_;       // in store_, by job
   std::vector<std::shared_ptr<Instance>> instances_;  // all, as the world may refer to any
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;

@@ -22,7 +22,8 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
         job_(job),
         layout_(layout),
         point_(point),
-        values_(layout.slices.size()),
+        values_{std::vector<ValuesPtr>(layout.slices.size()),
+                std::vector<Lsn>(layout.slices.size())},
         done_(std::move(done)) {}
 
   void Begin(StreamClient& client) {
@@ -44,7 +45,7 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
     }
   }
 
-  void End(absl::StatusOr<std::vector<ValuesPtr>> result) {
+  void End(absl::StatusOr<ReadValues> result) {
     const Done done = std::exchange(done_, nullptr);
     if (done == nullptr) return;
     for (const auto& [address, stream] : streams_) stream->Close(absl::CancelledError("read"));
@@ -99,17 +100,18 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
     }
     auto values = std::make_shared<Values>(header.elements);
     payload.CopyTo(values->data());
-    ValuesPtr& slot = values_.at(header.key.slice.value);
+    ValuesPtr& slot = values_.slices.at(header.key.slice.value);
     if (slot == nullptr) ++arrived_;
     slot = std::move(values);
-    if (arrived_ == values_.size()) End(values_);
+    values_.positions.at(header.key.slice.value) = header.base_lsn;
+    if (arrived_ == values_.slices.size()) End(values_);
   }
 
   Reader* const reader_;
   const JobReply job_;
   const Layout layout_;
   const ReadPoint point_;
-  std::vector<ValuesPtr> values_;
+  ReadValues values_;
   size_t arrived_ = 0;
   std::map<std::string, std::shared_ptr<FrameStream>> streams_;  // by address
   Done done_;

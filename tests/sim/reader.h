@@ -27,7 +27,7 @@ class Reader : public Process {
   // Holds received payloads, and with them the stream's credit, for so long.
   void set_hold_for(absl::Duration time) { hold_for_ = time; }
 
-  using Done = std::function<void(absl::StatusOr<std::vector<ValuesPtr>>)>;
+  using Done = std::function<void(absl::StatusOr<ReadValues>)>;
   // Reads all slices of the layout at `point`, from the shards that `job` names. `done` runs once.
   // kAborted: a shard refused; its text. kUnavailable: a stream ended. kDeadlineExceeded: a pull
   // got no answer although its stream was up.

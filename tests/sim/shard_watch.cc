@@ -16,6 +16,15 @@ uint64_t HashOf(absl::Span<const float> values, uint64_t before) {
   return XXH3_64bits_withSeed(values.data(), values.size() * sizeof(float), before) | 1;
 }
 
+// Of all that a copy keeps of the slice.
+uint64_t HashOf(const HostedSlice& slice) {
+  uint64_t hash = HashOf(slice.newest, 1);
+  for (const absl::Span<const float> part :
+       {slice.before, slice.slots[0], slice.slots[1], slice.cut})
+    hash = HashOf(part, hash);
+  return hash;
+}
+
 uint64_t DigestOf(const Record& record) {
   std::string bytes;
   EncodeRecord(record, &bytes);
@@ -29,6 +38,8 @@ ShardWatch::Watched& ShardWatch::WatchedOf(const Partition& core) {
   if (watched.number > 0) return watched;
   watched.number = ++last_number_;
   watched.truth = cluster_->TruthOf(core.config().run.job);
+  watched.learns = !core.has_copy();
+  LogOf(core).copies.insert(&core);
   if (core.has_copy()) {
     watched.repeater =
         std::make_unique<Repeater>(&cluster_->world(), core.config(), *watched.truth);
@@ -44,6 +55,7 @@ void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
                         const PartitionActions& actions) {
   Watched& watched = WatchedOf(core);
   On(core, watched, event);
+  if (std::exchange(watched.learns, !core.has_copy()) && core.has_copy()) CompareState(core);
   for (const PartitionAction& action : actions) On(core, watched, action);
 }
 
@@ -51,43 +63,78 @@ void ShardWatch::OnCarriedOut(const Partition& core, const Record& record, Paylo
                               const HostedSlice& slice) {
   const Watched& watched = WatchedOf(core);
   if (watched.repeater != nullptr) watched.repeater->OnCarriedOut(record, payload, slice);
-  uint64_t digest = HashOf(slice.newest, 1);
-  for (const absl::Span<const float> slot : slice.slots) digest = HashOf(slot, digest);
-  uint64_t& known = LogOf(core).positions[record.lsn].values;
-  if (known == 0) {
-    known = digest;
-    return;
-  }
-  cluster_->world().Count("copies: values compared");
-  if (known == digest) return;
-  cluster_->world().Violate(Promise::kG4,
-                            absl::StrCat("two copies of partition ", core.config().partition.value,
-                                         " have other values of slice ", record.slice.value,
-                                         " behind record ", record.lsn.value));
+  Compare(core, "copies: values compared", record.lsn, HashOf(slice),
+          LogOf(core).positions[record.lsn].values);
 }
 
 void ShardWatch::OnEffect(const Partition& core, const Record& record) {
   const Watched& watched = WatchedOf(core);
   if (watched.repeater != nullptr) watched.repeater->OnEffect(core, record);
-  uint64_t& known = LogOf(core).positions[record.lsn].digest;
-  const uint64_t digest = core.applied().digest();
+  Compare(core, "copies: records compared", record.lsn, core.applied().digest(),
+          LogOf(core).positions[record.lsn].digest);
+  CompareState(core);
+}
+
+// The digest alone says nothing of what came with a snapshot: it is in there, too.
+void ShardWatch::CompareState(const Partition& core) {
+  const std::string bytes = core.applied().Write();
+  const Lsn at = core.applied().lsn();
+  Compare(core, "copies: states compared", at, XXH3_64bits(bytes.data(), bytes.size()) | 1,
+          LogOf(core).positions[at].state);
+}
+
+void ShardWatch::Compare(const Partition& core, const char* what, Lsn at, uint64_t has,
+                         uint64_t& known) {
   if (known == 0) {
-    known = digest;
+    known = has;
     return;
   }
-  cluster_->world().Count("copies: records compared");
-  if (known == digest) return;
-  cluster_->world().Violate(Promise::kG4,
-                            absl::StrCat("two copies of partition ", core.config().partition.value,
-                                         " have other records at position ", record.lsn.value));
+  cluster_->world().Count(what);
+  if (known == has) return;
+  cluster_->world().Violate(
+      Promise::kG4, absl::StrCat(what, ": partition ", core.config().partition.value, " on shard ",
+                                 core.config().self.value, " differs at position ", at.value));
 }
 
 void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> slices) {
   const auto watched = watched_.extract(&core);
   if (watched.empty()) return;
+  LogTruth& log = LogOf(core);
+  log.copies.erase(&core);
+  if (core.has_copy() && core.log().quiet()) {
+    uint64_t hash = 1;
+    for (const HostedSlice& slice : slices) {
+      hash = HashOf(slice.newest, hash);
+      for (const absl::Span<const float> slot : slice.slots) hash = HashOf(slot, hash);
+    }
+    const Lsn at = core.applied().lsn();
+    Compare(core, "copies: values compared at the end", at, hash, log.positions[at].ended);
+  }
   Count(core.counters());
   cluster_->world().Count("records that took effect", core.applied().lsn().value);
   if (watched.mapped().repeater != nullptr) watched.mapped().repeater->OnGone(core, slices);
+}
+
+// What is acked or read is not lost with one shard: where the durable view has a whole backup, that
+// has it at this moment, and so has the primary, if it is another one by now.
+void ShardWatch::CheckHeld(const Partition& core, Lsn lsn, const char* what) {
+  const PartitionId partition = core.config().partition;
+  for (const View& view : cluster_->coordinator().StoredViews(core.config().run.job.value)) {
+    if (PartitionId(view.partition()) != partition) continue;
+    for (const Partition* const copy : LogOf(core).copies) {
+      const ShardId shard = copy->config().self;
+      const bool backs = shard == ShardId(view.backup()) && !view.learning();
+      if (copy == &core || (!backs && shard != ShardId(view.primary()))) continue;
+      cluster_->world().Count(backs ? "positions that a backup must have"
+                                    : "positions of a primary that was replaced");
+      if (copy->has_copy() && copy->ordered().lsn() >= lsn) continue;
+      cluster_->world().Violate(
+          Promise::kG4,
+          absl::StrCat(what, " of partition ", partition.value, " on shard ",
+                       core.config().self.value, " at position ", lsn.value, ", and shard ",
+                       shard.value, " has ", copy->ordered().lsn().value));
+    }
+  }
 }
 
 // Whichever copy is the first.
@@ -157,8 +204,12 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionActi
     watched.truth->OnPolicySwitched(partition, policy->number);
   } else if (const auto* value = std::get_if<SendValue>(&action)) {
     const FrameHeader& h = value->header;
+    CheckHeld(core, h.base_lsn, "a value");
     values_[KeyOf(h)] = watched.truth->OnValueAnswered(partition, h.key.slice, value->version,
                                                        h.base_lsn, &core.applied());
+  } else if (const auto* send = std::get_if<SendFrame>(&action)) {
+    if (send->header.type == FrameType::kAck && core.leads())
+      CheckHeld(core, send->header.base_lsn, "an ack");
   } else if (const auto* release = std::get_if<Release>(&action)) {
     watched.pushes.erase(release->buffer);
   } else if (std::holds_alternative<CopyForCut>(action)) {

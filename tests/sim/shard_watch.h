@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -42,6 +43,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
     std::unique_ptr<Repeater> repeater;  // none: it began with a snapshot
     ViewNumber view;
     ViewNumber since;                        // it leads since then; 0: it does not
+    bool learns = false;                     // it had nothing when it was last seen
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     std::map<BufferId, SliceId> measured;    // sums whose norm is being computed
     std::map<Lsn, Record> applying;
@@ -51,10 +53,13 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   struct LogTruth {
     struct Position {
       uint64_t digest = 0;  // of the log up to here
-      uint64_t values = 0;  // of the slice that the record updates, and its slots, behind it
+      uint64_t state = 0;   // of the partition's, as bytes
+      uint64_t values = 0;  // of all that is kept of the slice that the record updates, behind it
+      uint64_t ended = 0;   // of all slices of a copy that went here
       bool applied = false;
     };
     std::map<Lsn, Position> positions;
+    std::set<const Partition*> copies;                       // hosted now
     std::map<std::pair<Lsn, uint64_t>, FrameHeader> pushes;  // of records by their digest
     ViewNumber view;                                         // the newest that a copy leads
   };
@@ -64,6 +69,10 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   static PullKey KeyOf(const FrameHeader& value);
   LogTruth& LogOf(const Partition& core);
   void OnRecordApplied(const Partition& core, Watched& watched, const Record& record);
+  // What copies have at one position. `known`: what the first one had there, or 0.
+  void Compare(const Partition& core, const char* what, Lsn at, uint64_t has, uint64_t& known);
+  void CompareState(const Partition& core);
+  void CheckHeld(const Partition& core, Lsn lsn, const char* what);
   static void NotePush(LogTruth& log, const Partition& core, const Watched& watched,
                        const Record& record, BufferId payload);
   Watched& WatchedOf(const Partition& core);

@@ -1,7 +1,8 @@
 // Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it.
 //   sim --seeds N [--seed FIRST] [--jobs J] [--verbose]
 //   sim --seeds 1 --seed S --transcript worker-0    what that worker's session hears and does
-//   sim --mutants                                   masks each defence (needs --config=mutants)
+//   sim --mutants [--defence NAME]                  masks each defence, or that one (needs
+//                                                   --config=mutants)
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -74,7 +75,9 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "coordinator restarts",
                                       "copies for evaluation",
                                       "copies: records compared",
+                                      "copies: states compared",
                                       "copies: values compared",
+                                      "copies: values compared at the end",
                                       "cuts",
                                       "decisions",
                                       "dedup hits",
@@ -83,6 +86,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "duplicate subtrees",
                                       "early records",
                                       "epochs evaluated",
+                                      "fenced records",
                                       "fenced requests",
                                       "held sums",
                                       "frames that waited for orders",
@@ -110,6 +114,8 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "polls: a worker hangs",
                                       "polls: a worker's fault",
                                       "polls: no memory on a worker",
+                                      "positions of a primary that was replaced",
+                                      "positions that a backup must have",
                                       "promotions",
                                       "pushes sent again",
                                       "refused requests",
@@ -148,6 +154,7 @@ struct Options {
   uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
   bool verbose = false;
   bool mutants = false;
+  std::string defence;  // the only one that is masked; empty: each in turn
 };
 
 // Runs f(seed) for each seed on all threads. f returns false to stop early.
@@ -266,6 +273,7 @@ int RunMutants(Options options) {
   std::printf("%-24s %-24s %s\n", "masked defence", "promise", "verdict");
   for (int i = 0; i < static_cast<int>(Defence::kCount); ++i) {
     const auto defence = static_cast<Defence>(i);
+    if (!options.defence.empty() && options.defence != DefenceName(defence)) continue;
     const std::optional<Promise> promise = PromiseOf(defence);
     if (!promise.has_value()) {
       std::printf("%-24s %-24s cannot be missed yet\n", DefenceName(defence), "-");
@@ -304,7 +312,7 @@ int RunMutants(const Options&) {
 int Usage() {
   std::fprintf(stderr,
                "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--transcript "
-               "PROCESS] | --mutants\n");
+               "PROCESS] | --mutants [--defence NAME]\n");
   return 2;
 }
 
@@ -318,6 +326,8 @@ int Main(int argc, char** argv) {
       options.mutants = true;
     } else if (i + 1 == argc) {
       return Usage();
+    } else if (flag == "--defence") {
+      options.defence = argv[++i];
     } else if (flag == "--transcript") {
       World::transcript_of() = argv[++i];
     } else {

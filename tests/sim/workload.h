@@ -58,6 +58,12 @@ uint64_t SamplesIn(const Workload& workload, const WorkRange& range);
 using Values = std::vector<float>;
 using ValuesPtr = std::shared_ptr<const Values>;
 
+// A job's values as a client reads them, by slice.
+struct ReadValues {
+  std::vector<ValuesPtr> slices;  // null: lost
+  std::vector<Lsn> positions;     // each one's base_lsn
+};
+
 // The contribution of `range` to one slice, summed along the tree. `values`: all slices, as pulled.
 Values Contribution(const Workload& workload, const Layout& layout,
                     const std::vector<ValuesPtr>& values, SliceId slice, const WorkRange& range);

@@ -18,6 +18,7 @@ struct HostedSlice {
   absl::Span<const float> newest;
   absl::Span<const float> before;                // the previous version; empty if only one is kept
   std::array<absl::Span<const float>, 2> slots;  // empty if the rule has no such slot
+  absl::Span<const float> cut;                   // the copy for evaluation; empty: there is none
 };
 
 // Called on the threads of the partitions' owners.

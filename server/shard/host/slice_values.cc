@@ -232,7 +232,8 @@ HostedSlice SliceValues::Hosted(SliceId id, const Store& store) {
   return {id,
           floats(store.versions[store.current].data),
           floats(store.versions[1 - store.current].data),
-          {floats(store.slot0), floats(store.slot1)}};
+          {floats(store.slot0), floats(store.slot1)},
+          floats(store.cut.data)};
 }
 
 std::vector<HostedSlice> SliceValues::Hosted() const {
