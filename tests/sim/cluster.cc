@@ -122,7 +122,8 @@ std::set<uint64_t> Cluster::LivingShards() const {
   std::set<uint64_t> living;
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
-    if (shard->alive && shard->paused_until <= world_.now() && registered != registered_.end() &&
+    const bool heard = shard->paused_until <= world_.now() && shard->cut_off_until <= world_.now();
+    if (shard->alive && heard && registered != registered_.end() &&
         registered->second.first == shard->life)
       living.insert(registered->second.second);
   }

@@ -165,6 +165,7 @@ class Cluster : private StreamObserver {
   void CrashWorker();
   void CrashCoordinator();
   void CrashShard();
+  void CutOffShard(Random random);
   void ExhaustShard();
   void StepWall();
   void Pause();

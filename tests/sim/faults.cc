@@ -1,4 +1,5 @@
 // The faults of a seed, and their times.
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -34,6 +35,11 @@ void Cluster::PlanFaults() {
   may_crash_shard_ = random.Chance(0.3);
   may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
+  Random cut_off(Mix(seed_, 991));
+  if (may_crash_shard_ && cut_off.Chance(0.9)) {
+    world_.After(cut_off.Between(absl::Milliseconds(200), absl::Seconds(1)), nullptr,
+                 [this, cut_off] { CutOffShard(cut_off); });
+  }
   NextFault();
   world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
 }
@@ -187,6 +193,24 @@ void Cluster::ExhaustShard() {
       world_.now() + (random.Chance(0.3)
                           ? ShardMemory::kClosedAfter + absl::Milliseconds(500)
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
+}
+
+// The coordinator hears neither a shard nor the workers, which go on: it makes other copies primaries
+// while the old ones are still sent pushes. Once, while a job trains and all that the shard has is
+// elsewhere, too.
+void Cluster::CutOffShard(Random random) {
+  const bool trains = std::any_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
+    return job.truth != nullptr && job.truth->served() && !job.over;
+  });
+  if (world_.now() >= heal_at_) return;
+  if (!trains || !AllWhole()) {
+    return world_.After(absl::Milliseconds(20), nullptr, [this, random] { CutOffShard(random); });
+  }
+  world_.Count("fault: shard that is replaced while it goes on");
+  shard_crashed_ = true;
+  const absl::Time until = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(4));
+  Pick(random, shards_)->cut_off_until = until;
+  for (const auto& worker : workers_) worker->cut_off_until = until;
 }
 
 // The coordinator's wall clock is set.

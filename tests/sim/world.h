@@ -49,7 +49,8 @@ struct Process {
   uint32_t life = 0;
   bool alive = false;
   absl::Time paused_until = absl::InfinitePast();
-  int calls_lost = 0;  // in a row
+  absl::Time cut_off_until = absl::InfinitePast();  // from the coordinator, but not from others
+  int calls_lost = 0;                               // in a row
   uint64_t calls = 0;
   uint64_t last_call_served = 0;
 };
