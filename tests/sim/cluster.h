@@ -158,6 +158,7 @@ class Cluster : private StreamObserver {
   void PlanFaults();
   void PlanOpenFaults(size_t job);
   void PlanUnitFaults();
+  void PlanLinkFaults();
   void NextFault();
   void Heal();
   void CutWorker();

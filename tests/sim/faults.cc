@@ -35,6 +35,7 @@ void Cluster::PlanFaults() {
   may_crash_shard_ = random.Chance(0.3);
   may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
+  PlanLinkFaults();
   Random cut_off(Mix(seed_, 991));
   if (may_crash_shard_ && cut_off.Chance(0.9)) {
     world_.After(cut_off.Between(absl::Milliseconds(200), absl::Seconds(1)), nullptr,
@@ -57,6 +58,29 @@ void Cluster::PlanOpenFaults(size_t i) {
   };
   for (const auto& worker : workers_) {
     if (random.Chance(share)) jobs_[i].open_faults[worker->name] = Pick(random, faults);
+  }
+}
+
+// In some seeds two shards do not reach each other for long, or all are far apart, and the
+// coordinator hears them all. Draws from its own random numbers.
+void Cluster::PlanLinkFaults() {
+  Random random(Mix(seed_, 990));
+  if (random.Chance(0.04)) {
+    world_.Count("fault: slow links between shards");
+    network_.faults().shards_apart =
+        random.Between(absl::Milliseconds(300), absl::Milliseconds(1000));
+    heal_at_ = world_.now() + random.Between(absl::Seconds(8), absl::Seconds(16));
+  } else if (random.Chance(0.06)) {
+    const uint64_t first = random.Below(shards_.size());
+    const uint64_t other = (first + 1 + random.Below(shards_.size() - 1)) % shards_.size();
+    const absl::Duration after = random.Between(absl::Milliseconds(200), absl::Seconds(2));
+    const absl::Time until =
+        world_.now() + after + random.Between(absl::Seconds(5), absl::Seconds(30));
+    heal_at_ = std::max(heal_at_, until);
+    world_.After(after, nullptr, [this, first, other, until] {
+      world_.Count("fault: cut link between shards");
+      network_.CutBetween(shards_[first].get(), shards_[other].get(), until);
+    });
   }
 }
 

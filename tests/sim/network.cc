@@ -13,11 +13,13 @@ absl::Duration Network::Delay() {
   return random.Between(absl::Microseconds(50), absl::Milliseconds(2));
 }
 
-Network::StreamPtr Network::Open(End worker, End shard) {
+Network::StreamPtr Network::Open(End client, End server, bool between_shards) {
+  if (IsCut(client.process, server.process)) return nullptr;
   auto stream = std::make_shared<Stream>();
   stream->id = ++streams_;
-  stream->ends[0] = std::move(worker);
-  stream->ends[1] = std::move(shard);
+  stream->ends[0] = std::move(client);
+  stream->ends[1] = std::move(server);
+  stream->between_shards = between_shards;
   open_[stream->id] = stream;
   return stream;
 }
@@ -28,7 +30,8 @@ void Network::Send(const StreamPtr& stream, int to, Message message) {
   };
   if (stream->cut) return lost();
   absl::Time& last = stream->last[to];
-  last = std::max(last, world_->now() + Delay());
+  const absl::Duration apart = stream->between_shards ? faults_.shards_apart : absl::ZeroDuration();
+  last = std::max(last, world_->now() + Delay() + apart);
   const bool cut = faults_.cut > 0 && world_->random().Chance(faults_.cut);
   world_->After(last - world_->now(), stream->ends[to].process,
                 [this, stream, to, held = std::move(message)] { Deliver(stream, to, held); });
@@ -44,7 +47,8 @@ void Network::SendDecision(Process* to, std::function<void()> deliver) {
   for (int i = 0; i < copies; ++i) {
     const bool late = random.Chance(faults_.decision_lost);
     const absl::Duration delay =
-        late ? random.Between(absl::Milliseconds(1), absl::Milliseconds(600)) : Delay();
+        faults_.shards_apart +
+        (late ? random.Between(absl::Milliseconds(1), absl::Milliseconds(600)) : Delay());
     world_->After(delay, to, [this, deliver, number] {
       if (number < last_decision_frame_) world_->Count("fault: reordered decision frame");
       last_decision_frame_ = std::max(last_decision_frame_, number);
@@ -108,6 +112,15 @@ std::vector<Network::StreamPtr> Network::StreamsOf(const Process* process) {
 
 void Network::CutAllOf(const Process* process) {
   for (const StreamPtr& stream : StreamsOf(process)) Cut(stream);
+}
+
+void Network::CutBetween(const Process* a, const Process* b, absl::Time until) {
+  cut_ = {a, b};
+  cut_until_ = until;
+  for (const StreamPtr& stream : StreamsOf(a)) {
+    if (cut_.contains(stream->ends[0].process) && cut_.contains(stream->ends[1].process))
+      Cut(stream);
+  }
 }
 
 void Network::CloseAllOf(const Process* process) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,7 @@ struct NetworkFaults {
   double slow = 0;           // per frame or call: a long delay
   double decision_lost = 0;  // per frame between shards; the same for duplicates and late frames
   absl::Duration slow_most = absl::ZeroDuration();
+  absl::Duration shards_apart;  // each frame between shards takes this much longer
 };
 
 struct Message {
@@ -68,13 +70,15 @@ class Network {
    private:
     friend class Network;
     End ends[2];
+    bool between_shards = false;
     absl::Time last[2] = {absl::InfinitePast(), absl::InfinitePast()};  // towards ends[i]
     bool down[2] = {false, false};
     bool cut = false;
   };
   using StreamPtr = std::shared_ptr<Stream>;
 
-  StreamPtr Open(End worker, End shard);
+  // nullptr: the link between the two is cut.
+  StreamPtr Open(End client, End server, bool between_shards);
   // To ends[to]: 0 the worker, 1 the shard.
   void Send(const StreamPtr& stream, int to, Message message);
   // Both ends learn of it, at different times; until then messages in flight may still arrive.
@@ -87,6 +91,8 @@ class Network {
   void CutAllOf(const Process* process);
   // The process has died.
   void CloseAllOf(const Process* process);
+  // Until then the two have no stream; both reach all others. One such pair at a time.
+  void CutBetween(const Process* a, const Process* b, absl::Time until);
 
   // A frame between shards about a decision: it may be lost, duplicated, late or reordered.
   // `deliver` runs at the receiver.
@@ -145,6 +151,9 @@ class Network {
   absl::Duration Delay();
 
  private:
+  bool IsCut(const Process* a, const Process* b) const {
+    return world_->now() < cut_until_ && cut_.contains(a) && cut_.contains(b);
+  }
   void Deliver(const StreamPtr& stream, int to, const Message& message);
   void TellDown(const StreamPtr& stream, int end, absl::Duration delay, const absl::Status& why);
   std::vector<StreamPtr> StreamsOf(const Process* process);
@@ -153,6 +162,8 @@ class Network {
   NetworkFaults faults_;
   std::map<uint64_t, std::weak_ptr<Stream>> open_;  // by id; some have expired
   uint64_t streams_ = 0;
+  std::set<const Process*> cut_;  // CutBetween
+  absl::Time cut_until_ = absl::InfinitePast();
   uint64_t decision_frames_ = 0;
   uint64_t last_decision_frame_ = 0;  // delivered
 };

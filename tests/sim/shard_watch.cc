@@ -55,6 +55,10 @@ void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
                         const PartitionActions& actions) {
   Watched& watched = WatchedOf(core);
   On(core, watched, event);
+  const uint64_t wholes = core.counters().wholes;
+  if (std::exchange(watched.wholes, wholes) < wholes &&
+      cluster_->network().faults().shards_apart > absl::ZeroDuration())
+    cluster_->world().Count("whole backups over slow links");
   if (std::exchange(watched.learns, !core.has_copy()) && core.has_copy()) CompareState(core);
   for (const PartitionAction& action : actions) On(core, watched, action);
 }

@@ -44,6 +44,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
     ViewNumber view;
     ViewNumber since;                        // it leads since then; 0: it does not
     bool learns = false;                     // it had nothing when it was last seen
+    uint64_t wholes = 0;                     // its counter
     std::map<BufferId, FrameHeader> pushes;  // received and not released
     std::map<BufferId, SliceId> measured;    // sums whose norm is being computed
     std::map<Lsn, Record> applying;

@@ -84,6 +84,10 @@ class SimFrameStream final : public FrameStream,
 
   void SetHandler(std::shared_ptr<StreamHandler> handler) { handler_ = std::move(handler); }
   bool over() const { return over_; }
+  // Shards open streams to each other alone.
+  bool between_shards() const {
+    return (end_ == 0 ? options.self.role : peer_.identity.role) == PeerRole::kShard;
+  }
   bool linked() const { return link_ != nullptr; }
   Process* process() const { return process_; }
   bool alive() const { return process_->alive && process_->life == life_; }
@@ -188,10 +192,6 @@ class SimFrameStream final : public FrameStream,
     message->payload = std::move(values);
     message->truth = {};
     streams_->world_->Count("fault: corrupted value");
-  }
-
-  bool between_shards() const {
-    return (end_ == 0 ? options.self.role : peer_.identity.role) == PeerRole::kShard;
   }
 
   // Reports and decisions may be lost, duplicated and late, which a stream alone does not do.
@@ -358,8 +358,10 @@ void SimStreams::ReachServer(const std::shared_ptr<SimFrameStream>& client) {
   const PeerIdentity peer = PeerOf(client->options.self);
   auto server =
       std::make_shared<SimFrameStream>(this, listener->process, 1, peer, SendQueue::Options());
+  const Network::StreamPtr link =
+      network_->Open(client->MakeEnd(), server->MakeEnd(), client->between_shards());
+  if (link == nullptr) return;
   streams_.push_back(server);
-  const Network::StreamPtr link = network_->Open(client->MakeEnd(), server->MakeEnd());
   client->SetOther(server);
   server->SetOther(client);
   client->Link(link, /*up=*/false);
