@@ -219,9 +219,9 @@ void Cluster::ExhaustShard() {
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 
-// The coordinator hears neither a shard nor the workers, which go on: it makes other copies primaries
-// while the old ones are still sent pushes. Once, while a job trains and all that the shard has is
-// elsewhere, too.
+// The coordinator hears neither a shard nor the workers, which go on: it makes other copies
+// primaries while the old ones are still sent pushes. Once, while a job trains and all that the
+// shard has is elsewhere, too.
 void Cluster::CutOffShard(Random random) {
   const bool trains = std::any_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
     return job.truth != nullptr && job.truth->served() && !job.over;

@@ -17,6 +17,9 @@ constexpr uint32_t kSnapshotsAtOnce = 4;  // to and from a shard
 constexpr absl::Duration kBackupsPeriod = absl::Milliseconds(250);
 // For a learner to get one more frame, and for an ended job's primary to have its backup's answer.
 constexpr absl::Duration kCopyWait = absl::Minutes(1);
+// For a whole backup to take one more record: time enough to notice that a link is dead (keepalive:
+// 20 s) and to open another one.
+constexpr absl::Duration kBackupWait = absl::Seconds(30);
 // A shard is unfit for this long, twice as long the next time, and so on, up to 32 minutes. An hour
 // after it was last unfit it starts over.
 constexpr absl::Duration kUnfit = absl::Seconds(30);
@@ -120,7 +123,7 @@ void Core::GiveBackups(Job& job) {
   job.backups_at = now_ + kBackupsPeriod;
   std::erase_if(job.unfit,
                 [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
-  DropStalledLearners(job);
+  DropStalledBackups(job);
   const std::vector<BackupPlace> places = FindBackups(WantBackups(job));
   if (places.empty()) return;
   ChangeViews(job, [&] {
@@ -208,22 +211,26 @@ void Core::NoteCopy(Job& job, const PartitionStatus& status) const {
 }
 
 // A learner that gets nothing, for example since the link from its primary is broken, keeps others
-// from being copied.
-void Core::DropStalledLearners(Job& job) {
-  std::vector<uint32_t> stalled;
+// from being copied. A whole backup that takes nothing keeps its partition from training.
+void Core::DropStalledBackups(Job& job) {
+  std::vector<std::pair<uint32_t, std::string>> stalled;
   for (const View& view : job.state.views()) {
-    if (!view.learning()) continue;
+    if (view.backup() == 0) continue;
     CopyProgress& copy = job.copies[view.partition()];
-    if (copy.view != view.number()) copy = {view.number(), 0, 0, true, now_};
-    if (now_ >= copy.since + kCopyWait) stalled.push_back(view.partition());
+    if (copy.view != view.number()) copy = {view.number(), 0, 0, view.learning(), now_};
+    const absl::Duration wait = view.learning() ? kCopyWait : kBackupWait;
+    if (!copy.waits || now_ < copy.since + wait) continue;
+    const std::string what = view.learning()
+                                 ? absl::StrCat("frame ", copy.frames, " of its copy has not come")
+                                 : "no record has come through";
+    stalled.emplace_back(view.partition(),
+                         absl::StrCat(what, " from ", shards_.at(view.primary()).name(), " for ",
+                                      absl::FormatDuration(wait)));
   }
   if (stalled.empty()) return;
   ChangeViews(job, [&] {
-    for (const uint32_t partition : stalled) {
+    for (const auto& [partition, why] : stalled) {
       View& view = *job.state.mutable_views(static_cast<int>(partition));
-      const std::string why =
-          absl::StrCat("frame ", job.copies.at(partition).frames, " of its copy has not come from ",
-                       shards_.at(view.primary()).name(), " for ", absl::FormatDuration(kCopyWait));
       SetUnfit(job, view.primary_incarnation(), view.backup_incarnation(), why);
       Log(job, absl::StrCat("partition ", partition, " has no copy on ",
                             shards_.at(view.backup()).name(), ": ", why));

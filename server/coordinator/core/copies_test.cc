@@ -206,6 +206,22 @@ TEST_F(CopiesTest, ALearnerThatGetsNothingGivesItsPlaceToAnotherShard) {
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("frame 5 of its copy has not come from ps-"));
 }
 
+TEST_F(CopiesTest, ABackupThatTakesNothingIsNotWaitedForForEver) {
+  cluster.train_samples = 400000;
+  Begin();
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
+  cluster.RunFor(absl::Seconds(1));
+  const uint64_t step = cluster.Status("a").step();
+  cluster.RunFor(absl::Seconds(25));
+  EXPECT_EQ(cluster.Status("a").step(), step) << "nothing counts that only one copy has";
+  cluster.RunFor(absl::Seconds(10));
+  EXPECT_GT(cluster.Status("a").step(), step);
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("no record has come through from ps-"));
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {};
+  cluster.RunFor(absl::Seconds(31));
+  EXPECT_TRUE(Whole("a"));
+}
+
 TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
   Begin();
   for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};

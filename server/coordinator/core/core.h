@@ -227,7 +227,7 @@ class Core {
   void TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status);
   bool ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status);
   void NoteCopy(Job& job, const PartitionStatus& status) const;
-  void DropStalledLearners(Job& job);
+  void DropStalledBackups(Job& job);
   void DropBackupsOfEnded();
   void SetUnfit(Job& job, uint64_t primary, uint64_t shard, const std::string& why) const;
   const Unfit* FindUnfit(const Job& job, const View& view, const Shard& shard) const;

@@ -93,8 +93,8 @@ bool Core::IsSetAside(const Worker& worker, const Job& job) {
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
 
-// A worker has left a job and freed its GPU memory, so others that were set aside for lack of memory
-// are asked again, for whichever job.
+// A worker has left a job and freed its GPU memory, so others that were set aside for lack of
+// memory are asked again, for whichever job.
 void Core::AskAgain(const Worker& left) {
   for (auto& [id, worker] : workers_) {
     if (&worker == &left) continue;

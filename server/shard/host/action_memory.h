@@ -22,8 +22,8 @@ class ActionMemory {
 
   // Returns `reuse`, if given and not held elsewhere (by a stream, by a snapshot, or as the copy of
   // a cut), or new memory. If there is none, gives up what the partition can do without. If that
-  // does not help in time, closes streams, since no job may fail because streams hold memory without
-  // sending it. Null: none is free yet, and the action has to change nothing.
+  // does not help in time, closes streams, since no job may fail because streams hold memory
+  // without sending it. Null: none is free yet, and the action has to change nothing.
   std::shared_ptr<float> Allocate(size_t elements, const std::shared_ptr<float>* reuse = nullptr);
 
   // Elements for which the current action has no memory.

@@ -32,8 +32,8 @@ namespace starling {
 //
 // A partition pauses when an action needs memory that closed streams are about to free; a backup,
 // also when others may free some. Events wait meanwhile, and the owner's other partitions continue.
-// If the memory does not come, the partition stops: it reports a fault, which fails the job if it is
-// the primary's and otherwise makes the job go on without this copy, and refuses every frame.
+// If the memory does not come, the partition stops: it reports so and refuses every frame. Where
+// another copy is whole the job goes on with it; otherwise the job fails.
 class PartitionHost {
  public:
   // Everything here outlives the host.

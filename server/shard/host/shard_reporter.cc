@@ -154,8 +154,8 @@ void ShardReporter::Send() {
                        });
 }
 
-// Only its own cluster's coordinator knows whether this shard's copies are still wanted, and which of
-// them are the only ones. No other coordinator may make it drop anything.
+// Only its own cluster's coordinator knows whether this shard's copies are still wanted, and which
+// of them are the only ones. No other coordinator may make it drop anything.
 absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
   if (cluster_ == 0 || orders.cluster() == cluster_) return absl::OkStatus();
   return absl::FailedPreconditionError(
