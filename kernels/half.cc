@@ -5,6 +5,7 @@
 #include <cstring>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -127,10 +128,18 @@ STARLING_AVX512 void WidenFp16Avx512(const uint16_t* from, float* to, int64_t co
 
 #endif  // defined(__x86_64__)
 
+#if defined(__x86_64__)
+// __builtin_cpu_supports of Clang 16 does not take "f16c".
+bool HasF16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 std::vector<HalfVersion> FindVersions() {
   std::vector<HalfVersion> versions = {{"portable", NarrowBf16, WidenBf16, NarrowFp16, WidenFp16}};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+  if (__builtin_cpu_supports("avx2") && HasF16c()) {
     versions.push_back({"avx2", NarrowBf16Avx2, WidenBf16Avx2, NarrowFp16Avx2, WidenFp16Avx2});
   }
   if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -224,7 +225,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   // gRPC fails the requests that it has when it shuts down. One that is made at that moment would
   // wait forever, so this waits until none is.
   std::set<std::shared_ptr<ServerStream>> BeginClosing() {
-    const auto made = [this] { return requesting_ == 0; };
+    const auto made = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return requesting_ == 0; };
     absl::MutexLock lock(&mutex_);
     closing_ = true;
     mutex_.AwaitWithTimeout(absl::Condition(&made), kQuietDeadline);
@@ -238,7 +239,9 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   // No operation may start on a queue that is shut down, and every live stream and every request
   // for a call may start one. All calls are cancelled by now, so this is quick.
   bool AwaitQuiet() {
-    const auto quiet = [this] { return requests_ == 0 && streams_.empty(); };
+    const auto quiet = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return requests_ == 0 && streams_.empty();
+    };
     absl::MutexLock lock(&mutex_);
     return mutex_.AwaitWithTimeout(absl::Condition(&quiet), kQuietDeadline);
   }

@@ -113,7 +113,7 @@ class Activation : public CpuKernel {
   void Run(const ForwardArgs& args, const CpuStream&) override {
     const float* const x = static_cast<const float*>(args.inputs[0]);
     float* const y = static_cast<float*>(args.output);
-    ForRanges([&](int64_t at, int64_t count) { Forward(x + at, y + at, count); });
+    ForRanges([&](int64_t at, int64_t count) { ForwardRange(x + at, y + at, count); });
     if (geometry_.op == Op::kSigmoid || geometry_.op == Op::kClip) {  // they change zeros
       ZeroPadding(spec_.output_shape, output_format_, y);
     }
@@ -125,7 +125,8 @@ class Activation : public CpuKernel {
     const float* const kept =
         static_cast<const float*>(backward_reads_output_ ? args.output : args.inputs[0]);
     const float* const dy = static_cast<const float*>(args.grad_output);
-    ForRanges([&](int64_t at, int64_t count) { Backward(kept + at, dy + at, dx + at, count); });
+    ForRanges(
+        [&](int64_t at, int64_t count) { BackwardRange(kept + at, dy + at, dx + at, count); });
   }
 
  private:
@@ -136,7 +137,7 @@ class Activation : public CpuKernel {
                    [&](int64_t begin, int64_t end) { fn(begin, end - begin); });
   }
 
-  void Forward(const float* x, float* y, int64_t count) const {
+  void ForwardRange(const float* x, float* y, int64_t count) const {
     switch (geometry_.op) {
       case Op::kRelu: return ReluLoop(x, y, count);
       case Op::kSigmoid: return SigmoidLoop(x, y, count);
@@ -147,7 +148,7 @@ class Activation : public CpuKernel {
     geometry_.approximate ? GeluTanhLoop(x, y, count) : GeluLoop(x, y, count);
   }
 
-  void Backward(const float* kept, const float* dy, float* dx, int64_t count) const {
+  void BackwardRange(const float* kept, const float* dy, float* dx, int64_t count) const {
     switch (geometry_.op) {
       case Op::kRelu: return GateRows(kept, dy, 1, count, count, dx, count);
       case Op::kSigmoid: return SigmoidBackwardLoop(kept, dy, dx, count);

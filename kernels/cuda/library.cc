@@ -129,6 +129,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(const std::string& path,
     }
   }
   thread.join();
+  MutexLock lock(&opening->mutex);
   return *std::move(opening->device);
 }
 

@@ -98,7 +98,7 @@ void Cluster::PlanUnitFaults() {
     WorkerNode* const worker = Pick(random, workers_).get();
     const WorkerFault& fault = Pick(random, faults);
     world_.After(random.Between(absl::Milliseconds(200), absl::Seconds(3)), nullptr,
-                 [this, worker, fault] { worker->FailUnit(fault); });
+                 [worker, fault] { worker->FailUnit(fault); });
   }
 }
 

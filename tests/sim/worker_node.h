@@ -18,7 +18,7 @@ namespace starling::sim {
 
 class Cluster;
 
-class WorkerNode : public Process, private SessionWatch {
+class WorkerNode final : public Process, private SessionWatch {
  public:
   WorkerNode(Cluster* cluster, const std::string& process_name, uint64_t seed);
   // The process dies: nothing runs in it any more.

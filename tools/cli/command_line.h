@@ -50,6 +50,7 @@ class CommandLine {
     verb->callback([this, options, run, check] {
       if (check != nullptr) check(*options);
       action_ = [this, options, run](Context& context) -> absl::StatusOr<int> {
+        (void)this;  // not used by all forms
         if constexpr (std::is_invocable_v<Run, const Options&, Context&>) {
           return run(*options, context);
         } else if constexpr (std::is_invocable_v<Run, const Options&, const CommandLine&,

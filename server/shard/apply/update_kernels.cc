@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "server/shard/apply/instruction_set.h"
+
 namespace starling {
 namespace {
 
@@ -124,9 +126,8 @@ STARLING_INLINE void LambStepLoop(const UpdateConstants& constants, float rate, 
 
 STARLING_KERNELS(Portable, )
 #if defined(__x86_64__)
-STARLING_KERNELS(Avx2, __attribute__((target("avx2"))))
-STARLING_KERNELS(Avx512,
-                 __attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))))
+STARLING_KERNELS(Avx2, STARLING_APPLY_AVX2)
+STARLING_KERNELS(Avx512, STARLING_APPLY_AVX512)
 #endif
 #undef STARLING_KERNELS
 #undef STARLING_INLINE

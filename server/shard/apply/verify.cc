@@ -6,6 +6,7 @@
 #if defined(__x86_64__)
 #include "xxh_x86dispatch.h"  // the widest instructions of this CPU
 #else
+#include "server/shard/apply/instruction_set.h"
 #include "xxhash.h"
 #endif
 
@@ -28,11 +29,10 @@ bool AnyNonFinitePortable(const UnalignedBits* bits, size_t count) {
   return AnyNonFinite(bits, count);
 }
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) bool AnyNonFiniteAvx2(const UnalignedBits* bits, size_t count) {
+STARLING_APPLY_AVX2 bool AnyNonFiniteAvx2(const UnalignedBits* bits, size_t count) {
   return AnyNonFinite(bits, count);
 }
-__attribute__((target("avx512f,avx512vl,avx512dq,prefer-vector-width=512"))) bool
-AnyNonFiniteAvx512(const UnalignedBits* bits, size_t count) {
+STARLING_APPLY_AVX512 bool AnyNonFiniteAvx512(const UnalignedBits* bits, size_t count) {
   return AnyNonFinite(bits, count);
 }
 #endif
