@@ -29,6 +29,7 @@ class SetAsideTest : public CoordinatorTest {
 };
 
 TEST_F(SetAsideTest, ANewcomerThatCannotServeHarmsNoJob) {
+  cluster.train_samples = 800;
   Workers(2);
   Submit(Ssp("a", 1, 5));
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").step() >= 3; }));
@@ -87,6 +88,7 @@ TEST_F(SetAsideTest, WhatNobodyCanDoFailsWithAllReasons) {
 
 // A worker that another job has may come later, and does.
 TEST_F(SetAsideTest, ABusyWorkerMayStillServe) {
+  cluster.train_samples = 800;
   Workers(1);
   Submit(Ssp("a", 1, 1));
   AddFaulty("worker-1", Fault::DATA, "worker worker-1: no data");
@@ -159,6 +161,7 @@ TEST_F(SetAsideTest, ANewIncarnationIsAskedAgain) {
 
 // The same number of samples with other contents.
 TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
+  cluster.train_samples = 800;
   Workers(2);
   for (auto& [name, worker] : cluster.workers) worker.data_digest = 0xAB;
   Submit(Ssp("a", 1, 5));
@@ -185,6 +188,7 @@ TEST_F(SetAsideTest, AWorkerWithOtherDataDoesNotJoin) {
 
 // It is idle, but what it sees may be wrong.
 TEST_F(SetAsideTest, AWorkerThatWasSetAsideIsTheLastToLookAtAJob) {
+  cluster.train_samples = 800;
   Workers(1);
   cluster.workers["worker-0"].data_digest = 0xAB;
   Submit(Ssp("a", 1, 50));
