@@ -3,11 +3,11 @@
 #
 #   tools/setup.sh [--tests] [--pictures] [--peers]
 #
-# --tests adds what only tests need: clang-format-16, shellcheck, shfmt, openssl, curl, iproute2,
-# mount, mmdebstrap; a Python environment with numpy, safetensors and tensorboard, which judge our
-# files independently, and with kubernetes-validate, which with Debian's kubectl 1.20 judges our
-# manifests (36 MB to fetch, 180 MB on disk); and Debian's prometheus and promtool, which judge our
-# metrics and alerts (20 MB, 100 MB on disk).
+# --tests adds what only tests need: clang-16 and its sanitizers, clang-format-16, shellcheck,
+# shfmt, openssl, curl, iproute2, mount, mmdebstrap; a Python environment with numpy, safetensors
+# and tensorboard, which judge our files independently, and with kubernetes-validate, which with
+# Debian's kubectl 1.20 judges our manifests (36 MB to fetch, 180 MB on disk); and Debian's
+# prometheus and promtool, which judge our metrics and alerts (20 MB, 100 MB on disk).
 # --pictures adds a browser, which opens the status page (tools/pictures.sh).
 # --peers adds PyTorch, with which tools/bench.sh compute compares, in a separate Python environment
 # (3 GB to fetch, 5.4 GB on disk, mostly CUDA libraries, without which PyPI's build does not load),
@@ -25,7 +25,8 @@ build_packages=(
   libdnnl-dev librandom123-dev libturbojpeg0-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 test_packages=(
-  python3 python3-venv clang-format-16 shellcheck shfmt mmdebstrap openssl curl iproute2 mount
+  python3 python3-venv clang-16 libclang-rt-16-dev clang-format-16 shellcheck shfmt mmdebstrap
+  openssl curl iproute2 mount
 )
 picture_packages=(chromium fonts-dejavu-core)
 peer_packages=(python3 python3-venv python3-dev)

@@ -9,22 +9,21 @@ COPTS = [
     "-Wall",
     "-Wextra",
     "-Werror",
-    # GCC 12 has false positives in Abseil's and the standard library's headers.
-    "-Wno-maybe-uninitialized",
     # Designated initializers leave the other fields at their defaults on purpose.
     "-Wno-missing-field-initializers",
+    # And the braces around a base's fields.
+    "-Wno-missing-braces",
     "-ffp-contract=off",
     "-fno-math-errno",
-]
+] + select({
+    # GCC's hints for its vectorizer.
+    "//tools/bazel:clang": ["-Wno-unknown-pragmas"],
+    # GCC 12 has false positives in Abseil's and the standard library's headers.
+    "//conditions:default": ["-Wno-maybe-uninitialized"],
+})
 
 # Sources in one compile of a unity build: fewer parse headers more often, more leave cores idle.
 _UNITY_SOURCES_MAX = 12
-
-# In a unity build GCC takes a .cc for a header, whose classes must not use its unnamed namespace.
-_UNITY_COPTS = select({
-    "//tools/bazel:sanitized": ["-Wno-subobject-linkage"],
-    "//conditions:default": [],
-})
 
 def _unity(name, srcs, apart):
     """Under sanitizers, sources that are compiled as one.
@@ -77,7 +76,6 @@ def starling_cc_library(
     """
     if unity:
         srcs, sources = _unity(name, srcs, apart)
-        copts = copts + _UNITY_COPTS
         textual_hdrs = textual_hdrs + sources
     native.cc_library(
         name = name,
@@ -118,7 +116,6 @@ def starling_cc_test(
     runs_plain = "plain" in tags or "no-sanitize" in tags
     if unity:
         srcs, sources = _unity(name, srcs, apart)
-        copts = copts + _UNITY_COPTS
         native.cc_library(
             name = name + "_sources",
             testonly = True,
