@@ -18,15 +18,19 @@ COPTS = [
 ] + select({
     # GCC's hints for its vectorizer.
     "//tools/bazel:clang": ["-Wno-unknown-pragmas"],
-    # GCC 12 has false positives in Abseil's and the standard library's headers.
-    "//conditions:default": ["-Wno-maybe-uninitialized"],
+    "//conditions:default": [
+        # GCC 12 has false positives in Abseil's and the standard library's headers.
+        "-Wno-maybe-uninitialized",
+        # It takes an included .cc for a header, whose classes must not use its unnamed namespace.
+        "-Wno-subobject-linkage",
+    ],
 })
 
 # Sources in one compile of a unity build: fewer parse headers more often, more leave cores idle.
 _UNITY_SOURCES_MAX = 12
 
 def _unity(name, srcs, apart):
-    """Under sanitizers, sources that are compiled as one.
+    """Sources that are compiled as one, unless --define=unity=false.
 
     Args:
       name: of the target.
@@ -52,8 +56,8 @@ def _unity(name, srcs, apart):
         units.append(unit)
     others = [src for src in srcs if src not in sources]
     return (
-        select({"//tools/bazel:sanitized": units + others, "//conditions:default": srcs}),
-        select({"//tools/bazel:sanitized": sources, "//conditions:default": []}),
+        select({"//tools/bazel:no_unity": srcs, "//conditions:default": units + others}),
+        select({"//tools/bazel:no_unity": [], "//conditions:default": sources}),
     )
 
 def starling_cc_library(
@@ -70,8 +74,8 @@ def starling_cc_library(
     Its tag "library" lets tools/test.sh build only the libraries that a program or test links.
 
     Args:
-      unity: under sanitizers, compile the sources together, which saves most of the time that
-        headers take. Then no two of them define the same name in an unnamed namespace.
+      unity: compile the sources together, which saves most of the time that headers take. Then no
+        two of them define the same name in an unnamed namespace.
       apart: the sources for which that does not hold.
     """
     if unity:
