@@ -145,6 +145,9 @@ class Failures(unittest.TestCase):
                         "the other shard to take over",
                     )
                     self.assertEqual(status["state"], "RUNNING", status.get("reason"))
+                    self.assertIn(
+                        " has no second copy: no other shard is live", status["copiesTrouble"]
+                    )
                     cluster.start_shard(killed)
                 self.assertEqual(cluster.wait("replicated", 120), 0)
                 digests[killed] = parameters_sha256(cluster.export("replicated"))

@@ -76,7 +76,7 @@ std::string OutputText(const OutputStatus& output) {
   }
 }
 
-// "two of each partition", "two of 5 of 8 partitions, one of the others, for 12 s"
+// "two of each partition", "two of 5 of 8 partitions, one of the others, for 12s"
 std::string CopiesText(const JobStatus& status) {
   std::string text = "two of each partition";
   if (status.durability() != "replicated") {

@@ -171,7 +171,17 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
     view->set_partition(partition);
     view->set_primary(partition == 3 ? 2 : 1);
     view->set_primary_address(partition == 3 ? "127.0.0.1:12" : "127.0.0.1:11");
+    if (partition != 0) continue;
+    view->set_backup(2);
+    view->set_backup_address("127.0.0.1:12");
   }
+  reply.mutable_status()->set_durability("replicated");
+  reply.mutable_status()->set_partitions(5);
+  reply.mutable_status()->set_partitions_whole(1);
+  reply.mutable_status()->set_unreplicated_seconds(42);
+  reply.mutable_status()->set_backup_behind(3);
+  reply.mutable_status()->set_failovers(2);
+  reply.mutable_status()->set_copies_trouble("partition 1 on shard-0 has no second copy: why");
   cluster_.jobs = {reply};
   ShardStatus* shard = cluster_.shards.add_shards();
   shard->set_id(1);
@@ -194,8 +204,12 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
         "Reproducible:  no: ssp(2) lets workers overtake each other\n",
         "  1      0.5000      0.2500     0.9500         9.1s\n", "Recompute:     everyBlocks: 2\n",
         "Precision:     fp16, loss scale 32,768, 1 step skipped\n",
-        "  812    3.0 MiB  1.0 MiB      4.6 MiB  ", "  shard-0  127.0.0.1:11  4 (0-2,4)\n",
-        "  shard 2  127.0.0.1:12  1 (3)\n"}) {
+        "  812    3.0 MiB  1.0 MiB      4.6 MiB  ", "  shard-0  127.0.0.1:11  4 (0-2,4)   -\n",
+        "  shard 2  127.0.0.1:12  1 (3)       1 (0)\n",
+        "Copies:        two of 1 of 5 partitions, one of the others, for 42s; a second copy lacks "
+        "at "
+        "most 3 records; 2 taken over by another shard\n"
+        "               partition 1 on shard-0 has no second copy: why\n"}) {
     EXPECT_THAT(out_.str(), HasSubstr(line));
   }
   EXPECT_EQ(Run({"describe", "job", "digits", "-o", "json"}), 0);
@@ -207,6 +221,27 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("Precision:     fp32, products in tf32 on GPUs\n"));
   EXPECT_THAT(out_.str(), HasSubstr("  812    3.0 MiB  1.0 MiB      5.0 MiB  "));
+}
+
+TEST_F(CliTest, DescribeSaysHowManyCopiesThereAre) {
+  JobStatus status = Running();
+  status.set_partitions(5);
+  const auto copies = [&] {
+    cluster_.jobs = {Reply(status)};
+    EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+    const std::string text = out_.str();
+    const size_t begin = text.find("Copies:");
+    return text.substr(begin, text.find('\n', begin) - begin);
+  };
+  status.set_durability("none");
+  EXPECT_EQ(copies(), "Copies:        one of each partition: a shard's death ends the job");
+  status.set_durability("replicated");
+  status.set_partitions_whole(5);
+  EXPECT_EQ(copies(), "Copies:        two of each partition");
+  status.set_state(SUCCEEDED);
+  status.set_durability("none");
+  EXPECT_EQ(copies(),
+            "Copies:        one of each partition: a shard's death takes the values with it");
 }
 
 LogsReply Logged(std::vector<std::pair<uint64_t, std::string>> entries, JobState state) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 
 namespace starling::coordinator {
 namespace {
@@ -53,6 +54,11 @@ TEST(ClusterMetrics, AJobsFigures) {
   job.set_loss_scale(32768);
   job.set_skipped_steps(5);
   job.set_train_loss(0.5);
+  job.set_partitions(5);
+  job.set_partitions_whole(4);
+  job.set_unreplicated_seconds(42);
+  job.set_backup_behind(3);
+  job.set_failovers(2);
   EpochResult& first = *job.add_epochs_done();
   first.set_evaluated(true);
   first.set_test_accuracy(0.75);
@@ -71,6 +77,14 @@ TEST(ClusterMetrics, AJobsFigures) {
   EXPECT_THAT(text, HasSubstr("starling_job_loss_scale{job_name=\"a \\\"b\\\"\"} 32768\n"));
   EXPECT_THAT(text, HasSubstr("starling_job_skipped_steps_total{job_name=\"a \\\"b\\\"\"} 5\n"));
   EXPECT_THAT(text, Not(HasSubstr("starling_job_loss_scale{job_name=\"async\"}")));
+  const std::string of = "{job_name=\"a \\\"b\\\"\"} ";
+  for (const std::string& line :
+       {"partitions" + of + "5\n", "partitions_replicated" + of + "4\n",
+        "not_replicated_seconds" + of + "42\n", "backup_behind_records" + of + "3\n",
+        "failovers_total" + of + "2\n"}) {
+    EXPECT_THAT(text, HasSubstr("\nstarling_job_" + line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("starling_job_partitions{job_name=\"async\"}")));
   EXPECT_THAT(text, HasSubstr("starling_job_test_accuracy{job_name=\"a \\\"b\\\"\"} 0.75\n"));
   EXPECT_THAT(text, Not(HasSubstr("starling_job_test_accuracy{job_name=\"async\"}")));
 }
