@@ -232,10 +232,9 @@ void JobTruth::OnAllValues(Incarnation incarnation, Clock clock) {
 // G1: an ack is a promise that it was applied.
 void JobTruth::OnPushAcked(const FrameHeader& ack, SliceId slice, const WorkRange& work) {
   if (ack.answer == Answer::kAlreadyCounted) world_->Count("ALREADY_COUNTED");
-  const SliceTruth& truth = slices_[slice.value];
+  SliceTruth& truth = slices_[slice.value];
   if (const auto it = truth.position.find(ItemOf(*workload_, work)); it != truth.position.end()) {
-    Lsn& acked = acked_[layout_.slices[slice.value].partition];
-    acked = std::max(acked, it->second);
+    truth.acked = std::max(truth.acked, it->second);
     return;
   }
   world_->Violate(Promise::kG1, absl::StrCat("the push of ", RangeToString(work), " for slice ",
@@ -452,14 +451,10 @@ void JobTruth::OnFailed(const ReadValues& values, const JobReply& reply) {
 // G1: what is read of a job that is over has every acked push.
 void JobTruth::CheckAcked(const ReadValues& values) const {
   for (uint32_t s = 0; s < values.slices.size(); ++s) {
-    const PartitionId partition = layout_.slices[s].partition;
-    const auto acked = acked_.find(partition);
-    if (values.slices[s] == nullptr || acked == acked_.end()) continue;
-    if (acked->second <= values.positions[s]) continue;
+    if (values.slices[s] == nullptr || slices_[s].acked <= values.positions[s]) continue;
     world_->Violate(Promise::kG1,
                     absl::StrCat("slice ", s, " is read as of position ", values.positions[s].value,
-                                 " of partition ", partition.value, ", and a push was acked that ",
-                                 "counts at ", acked->second.value));
+                                 ", and a push was acked that counts at ", slices_[s].acked.value));
   }
 }
 

@@ -109,6 +109,7 @@ class JobTruth {
     std::map<ItemKey, size_t> order;  // updates applied before it was first counted
     std::map<ItemKey, Lsn> position;  // of the record that first counted it
     size_t applied = 0;
+    Lsn acked;  // the newest record that counted an acked push
   };
 
   bool IsMember(Incarnation incarnation) const;
@@ -134,7 +135,6 @@ class JobTruth {
   std::map<PolicyNumber, PolicyAt> policies_;    // as ordered
   std::map<PartitionId, PolicyNumber> ordered_;  // the newest of each partition
   std::map<PartitionId, PolicyNumber> followed_;
-  std::map<PartitionId, Lsn> acked_;  // the newest record that counted an acked push
   std::map<SliceId, std::pair<uint64_t, Values>> expected_;  // and the steps that they include
   std::map<Incarnation, Replica> replicas_;
   std::optional<uint64_t> training_end_;  // as partitions heard

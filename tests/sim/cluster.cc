@@ -122,7 +122,7 @@ std::set<uint64_t> Cluster::LivingShards() const {
   std::set<uint64_t> living;
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
-    const bool heard = shard->paused_until <= world_.now() && shard->cut_off_until <= world_.now();
+    const bool heard = shard->paused_until <= world_.now() && shard->unheard_until <= world_.now();
     if (shard->alive && heard && registered != registered_.end() &&
         registered->second.first == shard->life)
       living.insert(registered->second.second);

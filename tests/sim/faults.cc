@@ -219,9 +219,9 @@ void Cluster::ExhaustShard() {
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 
-// The coordinator hears neither a shard nor the workers, which go on: it makes other copies
-// primaries while the old ones are still sent pushes. Once, while a job trains and all that the
-// shard has is elsewhere, too.
+// The coordinator does not hear a shard, and makes other copies primaries. The workers do not hear
+// of it, so they go on with the old ones. Once, while a job trains and all that the shard has is
+// elsewhere, too.
 void Cluster::CutOffShard(Random random) {
   const bool trains = std::any_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
     return job.truth != nullptr && job.truth->served() && !job.over;
@@ -233,8 +233,9 @@ void Cluster::CutOffShard(Random random) {
   world_.Count("fault: shard that is replaced while it goes on");
   shard_crashed_ = true;
   const absl::Time until = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(4));
-  Pick(random, shards_)->cut_off_until = until;
-  for (const auto& worker : workers_) worker->cut_off_until = until;
+  ShardProcess* const shard = Pick(random, shards_).get();
+  shard->unheard_until = shard->deaf_until = until;
+  for (const auto& worker : workers_) worker->deaf_until = until;
 }
 
 // The coordinator's wall clock is set.

@@ -117,7 +117,7 @@ class Network {
       if (!*state) world_->Count("calls without answer");
       finish(std::nullopt);
     });
-    if (caller->cut_off_until > world_->now()) return world_->Count("fault: call that is cut off");
+    if (caller->unheard_until > world_->now()) return world_->Count("fault: unheard call");
     Random& random = world_->random();
     // Never so many in a row that a live daemon looks dead, for its jobs would rightly fail.
     const bool may_fail = caller->calls_lost < kCallsLostInARowMost;
@@ -133,7 +133,7 @@ class Network {
         if (number < caller->last_call_served) world_->Count("fault: reordered (call)");
         caller->last_call_served = std::max(caller->last_call_served, number);
         serve([this, caller, finish, may_fail](Reply reply) {
-          if (caller->cut_off_until > world_->now()) return;
+          if (caller->deaf_until > world_->now()) return world_->Count("fault: unheard reply");
           if (may_fail && world_->random().Chance(faults_.reply_lost)) {
             ++caller->calls_lost;
             return world_->Count("fault: lost reply (call)");

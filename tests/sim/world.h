@@ -49,8 +49,10 @@ struct Process {
   uint32_t life = 0;
   bool alive = false;
   absl::Time paused_until = absl::InfinitePast();
-  absl::Time cut_off_until = absl::InfinitePast();  // from the coordinator, but not from others
-  int calls_lost = 0;                               // in a row
+  // The coordinator does not hear it; it does not hear the coordinator. Others hear both.
+  absl::Time unheard_until = absl::InfinitePast();
+  absl::Time deaf_until = absl::InfinitePast();
+  int calls_lost = 0;  // in a row
   uint64_t calls = 0;
   uint64_t last_call_served = 0;
 };

@@ -147,7 +147,6 @@ TEST_F(NoRoomTest, WhenAnotherJobIsOverWhoWasSetAsideIsAskedAgain) {
   ASSERT_TRUE(Ends("b", SUCCEEDED));
   EXPECT_TRUE(cluster.RunUntil([&] { return cluster.Status("a").workers() == 3; }))
       << cluster.JobLog("a");
-  EXPECT_GT(cluster.workers["worker-2"].items, 0u);
 }
 
 // No worker is left that might serve a job that was never served: it fails with that reason,
