@@ -9,6 +9,18 @@
 #include "common/data_plan/job_steps.h"
 
 namespace starling::sim {
+namespace {
+
+// Of which the job has the values of one exact step.
+std::set<PartitionId> ExactPartitions(const JobReply& reply) {
+  std::set<PartitionId> exact;
+  for (const PartitionValues& partition : reply.values()) {
+    if (partition.has_version()) exact.insert(PartitionId(partition.partition()));
+  }
+  return exact;
+}
+
+}  // namespace
 
 JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
     : world_(world),
@@ -397,7 +409,7 @@ void JobTruth::OnSucceeded(const ReadValues& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
   over_ = true;
   CheckFinite(values.slices);
-  CheckAcked(values);
+  CheckAcked(values, {});
   CheckPolicies(status);
   const uint64_t steps = status.step();
   const bool stopped = steps < JobSteps(workload_->spec, workload_->train_samples);
@@ -429,7 +441,7 @@ void JobTruth::OnFailed(const ReadValues& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
   over_ = true;
   CheckFinite(values.slices);
-  CheckAcked(values);
+  CheckAcked(values, ExactPartitions(reply));
   const std::string& why = status.reason();
   if (why.find("not finite") != std::string::npos) {
     world_->Count("jobs stopped by NaN");
@@ -448,9 +460,11 @@ void JobTruth::OnFailed(const ReadValues& values, const JobReply& reply) {
   CheckCounted(values, reply);
 }
 
-// G1: what is read of a job that is over has every acked push.
-void JobTruth::CheckAcked(const ReadValues& values) const {
+// G1: what is read of a job that is over has every acked push. A BSP job that failed has the values
+// of the last step that all partitions have, which some were ahead of: not those.
+void JobTruth::CheckAcked(const ReadValues& values, const std::set<PartitionId>& but) const {
   for (uint32_t s = 0; s < values.slices.size(); ++s) {
+    if (but.contains(layout_.slices[s].partition)) continue;
     if (values.slices[s] == nullptr || slices_[s].acked <= values.positions[s]) continue;
     world_->Violate(Promise::kG1,
                     absl::StrCat("slice ", s, " is read as of position ", values.positions[s].value,
@@ -462,10 +476,7 @@ void JobTruth::CheckAcked(const ReadValues& values) const {
 // primary may have more.
 void JobTruth::CheckCounted(const ReadValues& values, const JobReply& reply) const {
   if (workload_->gradient != GradientKind::kCounting) return;
-  std::set<PartitionId> exact;  // their values were checked when they were sent
-  for (const PartitionValues& partition : reply.values()) {
-    if (partition.has_version()) exact.insert(PartitionId(partition.partition()));
-  }
+  const std::set<PartitionId> exact = ExactPartitions(reply);  // were checked when they were sent
   for (uint32_t s = 0; s < slices_.size(); ++s) {
     if (values.slices[s] == nullptr || exact.contains(layout_.slices[s].partition)) continue;
     if (*values.slices[s] == ExpectedAt(SliceId(s), values.positions[s])) continue;

@@ -119,7 +119,7 @@ class JobTruth {
   void CheckPolicies(const JobStatus& status) const;
   void CheckFinite(const std::vector<ValuesPtr>& values) const;
   Values ExpectedAt(SliceId slice, Lsn position) const;
-  void CheckAcked(const ReadValues& values) const;
+  void CheckAcked(const ReadValues& values, const std::set<PartitionId>& but) const;
   void CheckCounted(const ReadValues& values, const JobReply& reply) const;
   bool CheckStopped(const JobStatus& status) const;
   void CheckEpochs(const JobStatus& status) const;

@@ -37,7 +37,9 @@ void Cluster::PlanFaults() {
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   PlanLinkFaults();
   Random cut_off(Mix(seed_, 991));
-  if (may_crash_shard_ && cut_off.Chance(0.9)) {
+  if (may_crash_shard_ && cut_off.Chance(0.4)) {
+    // So that the job still trains when the coordinator gives the shard up.
+    for (const auto& worker : workers_) worker->set_micro_batch_time(absl::Milliseconds(20));
     world_.After(cut_off.Between(absl::Milliseconds(200), absl::Seconds(1)), nullptr,
                  [this, cut_off] { CutOffShard(cut_off); });
   }
@@ -219,8 +221,8 @@ void Cluster::ExhaustShard() {
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 
-// The coordinator does not hear a shard, and makes other copies primaries. The workers do not hear
-// of it, so they go on with the old ones. Once, while a job trains and all that the shard has is
+// The coordinator does not hear a shard that goes on, and makes other copies primaries. What the
+// shard sends to them arrives afterwards. Once, while a job trains and all that the shard has is
 // elsewhere, too.
 void Cluster::CutOffShard(Random random) {
   const bool trains = std::any_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
@@ -232,10 +234,9 @@ void Cluster::CutOffShard(Random random) {
   }
   world_.Count("fault: shard that is replaced while it goes on");
   shard_crashed_ = true;
-  const absl::Time until = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(4));
   ShardProcess* const shard = Pick(random, shards_).get();
-  shard->unheard_until = shard->deaf_until = until;
-  for (const auto& worker : workers_) worker->deaf_until = until;
+  shard->unheard_until = shard->deaf_until =
+      world_.now() + random.Between(absl::Milliseconds(2500), absl::Seconds(4));
 }
 
 // The coordinator's wall clock is set.

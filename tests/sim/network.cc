@@ -32,6 +32,7 @@ void Network::Send(const StreamPtr& stream, int to, Message message) {
   absl::Time& last = stream->last[to];
   const absl::Duration apart = stream->between_shards ? faults_.shards_apart : absl::ZeroDuration();
   last = std::max(last, world_->now() + Delay() + apart);
+  if (stream->between_shards) last = std::max(last, stream->ends[1 - to].process->unheard_until);
   const bool cut = faults_.cut > 0 && world_->random().Chance(faults_.cut);
   world_->After(last - world_->now(), stream->ends[to].process,
                 [this, stream, to, held = std::move(message)] { Deliver(stream, to, held); });

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,14 @@ uint64_t HashOf(const HostedSlice& slice) {
        {slice.before, slice.slots[0], slice.slots[1], slice.cut})
     hash = HashOf(part, hash);
   return hash;
+}
+
+// nullptr: the event is no frame of replication.
+const FrameReceived* Replicated(const PartitionEvent& event) {
+  if (const auto* record = std::get_if<RecordReceived>(&event)) return &record->frame;
+  if (const auto* part = std::get_if<SnapshotReceived>(&event)) return &part->frame;
+  const auto* const frame = std::get_if<FrameReceived>(&event);
+  return frame != nullptr && frame->header.type == FrameType::kReplicate ? frame : nullptr;
 }
 
 uint64_t DigestOf(const Record& record) {
@@ -61,6 +70,14 @@ void ShardWatch::OnStep(const Partition& core, const PartitionEvent& event,
     cluster_->world().Count("whole backups over slow links");
   if (std::exchange(watched.learns, !core.has_copy()) && core.has_copy()) CompareState(core);
   for (const PartitionAction& action : actions) On(core, watched, action);
+  const FrameReceived* const replicated = Replicated(event);
+  if (replicated == nullptr || replicated->header.view == watched.view) return;
+  const bool refused = std::none_of(actions.begin(), actions.end(), [](const auto& action) {
+    const auto* const answer = std::get_if<SendFrame>(&action);
+    return answer != nullptr && answer->header.type == FrameType::kAck;
+  });
+  if (refused || replicated->header.view.value == core.Status().view()) return;
+  cluster_->world().Violate(Promise::kG4, "a frame of replication of another view was taken");
 }
 
 void ShardWatch::OnCarriedOut(const Partition& core, const Record& record, Payload payload,

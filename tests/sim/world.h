@@ -49,7 +49,8 @@ struct Process {
   uint32_t life = 0;
   bool alive = false;
   absl::Time paused_until = absl::InfinitePast();
-  // The coordinator does not hear it; it does not hear the coordinator. Others hear both.
+  // Until then the coordinator does not hear it, and other shards hear later what it sends; and it
+  // does not hear the coordinator. Others are not concerned.
   absl::Time unheard_until = absl::InfinitePast();
   absl::Time deaf_until = absl::InfinitePast();
   int calls_lost = 0;  // in a row

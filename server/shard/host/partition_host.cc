@@ -358,10 +358,12 @@ void PartitionHost::Do(const ApplyNow& action) {
   times_.apply += took;
   ++times_.applies;
   plan_->metrics->apply.ObserveMicros(static_cast<uint64_t>(absl::ToInt64Microseconds(took)));
-  spans_->Record(absl::StrCat("apply slice ", action.record.slice.value), SpanCategory::kApply,
-                 watch.begin_us(), SpanRing::NowMicros(),
-                 {action.record.clock, action.record.slice.value,
-                  FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_)});
+  const bool leads = core_.leads();  // no push came to a backup
+  const uint64_t flow =
+      leads ? FlowOf(plan_->run, action.record.slice, action.record.work, micro_batches_) : 0;
+  spans_->Record(absl::StrCat(leads ? "apply" : "repeat", " slice ", action.record.slice.value),
+                 SpanCategory::kApply, watch.begin_us(), SpanRing::NowMicros(),
+                 {action.record.clock, action.record.slice.value, flow});
 }
 
 void PartitionHost::Do(const SwitchPolicy& action) {
