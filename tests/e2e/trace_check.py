@@ -49,7 +49,8 @@ class Trace:
 
     @property
     def applies(self):
-        return self.of("apply", "shard ")
+        """Without those of backups, to which no push came."""
+        return [span for span in self.of("apply", "shard ") if "flow" in span["args"]]
 
 
 def check_form(trace):

@@ -412,7 +412,7 @@ class Pair {
 
 TEST(PartitionPairTest, WhatIsAckedSurvives) {
   std::map<std::string, uint64_t> counts;
-  for (uint32_t seed = 1; seed <= 60; ++seed) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     Pair pair(seed);
     pair.Run();
@@ -452,6 +452,7 @@ orders generation 1 view 2 roster 1: r1.1 epoch 0
   needs.request_id = 1;
   needs.flags = frame_flags::kSnapshot;
   t.Step(BackupAnswered{needs, ""});
+  needs.request_id = 2;  // answers to other questions are void
   t.Step(SnapshotTaken{3});
   t.Verify(t.Push(1, 0, 0, 4, 4));  // is committed when it is on its way
   needs.clock = 3;
