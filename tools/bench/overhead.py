@@ -25,7 +25,7 @@ from tests.e2e.cluster import Cluster, binary, job_file, wait_until  # noqa: E40
 BATCH = 128
 
 
-def mnist_job(name):
+def mnist_job(name, durability="none"):
     data = Path(os.environ["STARLING_DATA"]) / "mnist"
     return job_file(
         name,
@@ -44,12 +44,20 @@ def mnist_job(name):
         consistency={"ssp": {"staleness": 0}},
         workers={"min": 1, "max": 1},
         stop={"epochs": 100},
+        durability=durability,
     )
 
 
-def cluster_rate(cluster, name, seconds):
+def cluster_rate(cluster, name, seconds, durability):
     """Samples per second of a job between its 10th step and `seconds` later."""
-    cluster.submit(mnist_job(name))
+    cluster.submit(mnist_job(name, durability))
+    if durability == "replicated":
+
+        def is_whole():
+            status = cluster.describe(name)
+            return status.get("partitionsWhole", 0) == status.get("partitions")
+
+        wait_until(is_whole, 60, "both copies of all partitions")
     cluster.wait_progress(name, step=10)
     begin, first = time.monotonic(), int(cluster.describe(name)["step"])
     time.sleep(seconds)
@@ -78,6 +86,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--lanes", type=int, default=os.cpu_count())
+    parser.add_argument("--durability", choices=["none", "replicated"], default="none")
     parser.add_argument("--tls", action="store_true", help="measure a cluster over mutual TLS, too")
     args = parser.parse_args()
     if "STARLING_DATA" not in os.environ:
@@ -96,13 +105,18 @@ def main():
             f"{'round':>5} {'cluster':>9} {'local':>9} {'ratio':>6}   samples/s, {args.lanes} lanes"
         )
         for i in range(args.rounds):
-            ours, share = cluster_rate(cluster, f"overhead-{i}", args.seconds)
+            ours, share = cluster_rate(
+                cluster, f"overhead-{i}", args.seconds, args.durability
+            )
             local = local_rate(job.name, args.lanes, steps)
             ratios.append(ours / local)
             hidden.append(share)
             line = f"{i:>5} {ours:>9.0f} {local:>9.0f} {ours / local:>6.3f}"
             if protected:
-                prices.append(cluster_rate(protected, f"overhead-{i}", args.seconds)[0] / ours)
+                over_tls, _ = cluster_rate(
+                    protected, f"overhead-{i}", args.seconds, args.durability
+                )
+                prices.append(over_tls / ours)
                 line += f"   over TLS {prices[-1] * ours:.0f}, {prices[-1]:.3f} of plain"
             print(line, flush=True)
     cpu = next(
@@ -116,7 +130,8 @@ def main():
     print(
         f"overhead ratio: median {statistics.median(ratios):.3f} "
         f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share "
-        f"{statistics.median(hidden):.2f}; limit: the local trainer of the same run; {cpu}"
+        f"{statistics.median(hidden):.2f}; durability {args.durability}; limit: the local trainer "
+        f"of the same run; {cpu}"
     )
     if prices:
         print(
