@@ -88,8 +88,8 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
                    " is gone (", why, "): ");
   advance_.insert(job.uid());
   if (!promoted.empty())
-    Log(job, absl::StrCat(gone, PartitionsText(promoted), " continue on the other copy"));
-  if (!alone.empty()) Log(job, absl::StrCat(gone, PartitionsText(alone), " have one copy left"));
+    Log(job, absl::StrCat(gone, "the other copy leads now of ", PartitionsText(promoted)));
+  if (!alone.empty()) Log(job, absl::StrCat(gone, "one copy is left of ", PartitionsText(alone)));
   if (lost.empty()) return;
   const std::string what =
       absl::StrCat(gone, "lost ", PartitionsText(lost), " of ", job.state.views_size(), ", ",
@@ -119,11 +119,12 @@ void Core::GiveBackups(Job& job) {
   } else if (job.unreplicated_since == absl::InfiniteFuture()) {
     job.unreplicated_since = now_;
   }
-  if (!job.running() || !Replicates(job, shards) || whole || now_ < job.backups_at) return;
+  if (!job.running() || !Replicates(job, shards) || now_ < job.backups_at) return;
   job.backups_at = now_ + kBackupsPeriod;
   std::erase_if(job.unfit,
                 [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
   DropStalledBackups(job);
+  if (whole) return;
   const std::vector<BackupPlace> places = FindBackups(WantBackups(job));
   if (places.empty()) return;
   ChangeViews(job, [&] {
@@ -255,8 +256,9 @@ void Core::DropBackupsOfEnded() {
       for (const uint32_t partition : dropped)
         DropBackup(*job.state.mutable_views(static_cast<int>(partition)));
     });
-    Log(job, absl::StrCat(PartitionsText(dropped), " keep one copy: the other one has not answered",
-                          " for ", absl::FormatDuration(kCopyWait), " after the job's end"));
+    Log(job, absl::StrCat("one copy is left of ", PartitionsText(dropped),
+                          ": the other one has not answered for ", absl::FormatDuration(kCopyWait),
+                          " after the job's end"));
   }
 }
 

@@ -113,12 +113,13 @@ void FindUndelivered(const Evidence& evidence, Findings& findings) {
 void FindSlowBackups(const Evidence& evidence, Findings& findings) {
   for (const CopyEvidence& copy : evidence.copies) {
     if (copy.silent_seconds < kSlowBackupSecondsMin) continue;
-    findings.Add("slow-backup", copy.backup, copy.silent_seconds,
-                 absl::StrCat("partition ", copy.partition, " on shard ", copy.shard,
-                              " waits for its copy on shard ", At(copy.backup, copy.backup_address),
-                              ", which lacks ", copy.behind, " records and has taken none for ",
-                              TimeText(copy.silent_seconds)),
-                 Weight::kStops);
+    findings.Add(
+        "slow-backup", copy.backup, copy.silent_seconds,
+        absl::StrCat("partition ", copy.partition, " on shard ", copy.shard,
+                     " waits for its copy on shard ", At(copy.backup, copy.backup_address),
+                     ", which lacks ", copy.behind, copy.behind == 1 ? " record" : " records",
+                     " and has taken none for ", TimeText(copy.silent_seconds)),
+        Weight::kStops);
   }
 }
 
