@@ -40,6 +40,7 @@ class ExportTest : public CliTest {
         if (!refusals_.empty()) {
           const absl::Status refusal = refusals_.front();
           refusals_.pop_front();
+          if (taken_over_) cluster_.jobs[0]->mutable_views(0)->set_number(2);
           return refusal;
         }
       }
@@ -64,6 +65,7 @@ class ExportTest : public CliTest {
   std::string path_;
   std::vector<ReadPoint> points_;
   std::deque<absl::Status> refusals_;
+  bool taken_over_ = false;  // meanwhile, by the other copy
 };
 
 TEST_F(ExportTest, WritesEveryParameterUnderItsName) {
@@ -160,6 +162,13 @@ TEST_F(ExportTest, ACopyThatIsReplacedIsReadAnew) {
   refusals_ = {absl::AbortedError("gone"), absl::AbortedError("gone"), absl::AbortedError("gone")};
   EXPECT_EQ(Export(), 1);
   EXPECT_THAT(err_.str(), HasSubstr("cannot export digits: gone"));
+}
+
+TEST_F(ExportTest, AShardThatIsGoneIsFollowedByItsOtherCopy) {
+  refusals_ = {absl::UnavailableError("shard 2 at 127.0.0.1:9 is not there")};
+  taken_over_ = true;
+  EXPECT_EQ(Export(), 0) << err_.str();
+  EXPECT_EQ(points_.size(), 2u);
 }
 
 TEST_F(ExportTest, AFailureLeavesNoFile) {

@@ -1,5 +1,8 @@
 #include "tools/cli/job_values.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/placement/layout.h"
@@ -35,14 +38,23 @@ absl::StatusOr<ReadPoint> WhatToRead(const JobReply& job) {
                    status.name(), ")"));
 }
 
+bool SameViews(const JobReply& a, const JobReply& b) {
+  return std::ranges::equal(a.views(), b.views(),
+                            [](const View& x, const View& y) { return x.number() == y.number(); });
+}
+
 }  // namespace
 
 absl::Status ReadJobValues(const std::string& name, Client& client, Context& context,
                            const JobValuesUser& use) {
   const absl::Time settled = context.now() + kSettlePatience;
   absl::Status status;
+  JobReply job;
   for (int attempt = 0; attempt < kAttempts;) {
-    STARLING_ASSIGN_OR_RETURN(const JobReply job, client.GetJob(name));
+    STARLING_ASSIGN_OR_RETURN(JobReply now, client.GetJob(name));
+    // A shard that is gone may have been replaced by the other copy's.
+    if (absl::IsUnavailable(status) && SameViews(job, now)) break;
+    job = std::move(now);
     const auto point = WhatToRead(job);
     if (absl::IsUnavailable(point.status()) && context.now() < settled &&
         context.sleep(kBetweenAttempts)) {
@@ -54,7 +66,8 @@ absl::Status ReadJobValues(const std::string& name, Client& client, Context& con
     status = use(job, *point, layout, [&](const SliceConsumer& consume) {
       return context.read_slices(job, layout, *point, context.now() + kReadDeadline, consume);
     });
-    if (!absl::IsAborted(status) || !context.sleep(kBetweenAttempts)) break;
+    const bool may_pass = absl::IsAborted(status) || absl::IsUnavailable(status);
+    if (!may_pass || !context.sleep(kBetweenAttempts)) break;
   }
   return NotUnreachable(status);
 }
