@@ -155,7 +155,14 @@ TEST(ShardLinksTest, ABrokenStreamIsToldAndOpenedAgain) {
   EXPECT_EQ(answers.Await(2).header.clock, 6);
 }
 
-FrameHeader Record(uint32_t partition, Clock clock, const std::string& bytes) {
+constexpr absl::string_view kRecord = "a record";
+
+OutgoingPayload RecordPayload() {
+  return {absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(kRecord.data()), kRecord.size()),
+          nullptr};
+}
+
+FrameHeader Record(uint32_t partition, Clock clock) {
   FrameHeader header;
   header.type = FrameType::kReplicate;
   header.kind = PayloadKind::kRecord;
@@ -163,7 +170,7 @@ FrameHeader Record(uint32_t partition, Clock clock, const std::string& bytes) {
   header.partition = PartitionId(partition);
   header.request_id = 1;
   header.clock = clock;
-  header.payload_bytes = static_cast<uint32_t>(bytes.size());
+  header.payload_bytes = static_cast<uint32_t>(kRecord.size());
   return header;
 }
 
@@ -171,11 +178,8 @@ TEST(ShardLinksTest, RecordsGoToTheBackupInOrderAndABreakIsTold) {
   Decider backup;
   Answers answers;
   ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
-  static const std::string bytes = "a record";
-  const OutgoingPayload payload{
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()), nullptr};
   for (const Clock clock : {1, 2, 3, 5})
-    links.Replicate(backup.address(), Record(3, clock, bytes), payload);
+    links.Replicate(backup.address(), Record(3, clock), RecordPayload());
   const std::vector<Clock> clocks = {1, 2, 3, 5};
   for (size_t i = 0; i < clocks.size(); ++i) {
     const Answers::Answer ack = answers.Await(i + 1);
@@ -184,11 +188,11 @@ TEST(ShardLinksTest, RecordsGoToTheBackupInOrderAndABreakIsTold) {
     EXPECT_EQ(ack.header.clock, clocks[i]);
     EXPECT_EQ(ack.text, "backup: ");
   }
-  links.Replicate(backup.address(), Record(9, 4, bytes), payload);
+  links.Replicate(backup.address(), Record(9, 4), RecordPayload());
   const std::string down = absl::StrCat("down: ", backup.address());
   EXPECT_EQ(answers.Await(5).text, down);
   EXPECT_EQ(answers.Await(6).text, down);
-  links.Replicate(backup.address(), Record(3, 6, bytes), payload);
+  links.Replicate(backup.address(), Record(3, 6), RecordPayload());
   EXPECT_EQ(answers.Await(7).header.clock, 6);
 }
 
@@ -196,20 +200,17 @@ TEST(ShardLinksTest, AJobThatIsOverHearsOfNoBreak) {
   Decider backup;
   Answers answers;
   ShardLinks links(MakeStreamClient(kSelf), answers.Callbacks());
-  static const std::string bytes = "a record";
-  const OutgoingPayload payload{
-      absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()), nullptr};
-  FrameHeader other = Record(9, 1, bytes);
+  FrameHeader other = Record(9, 1);
   other.key.run.job = JobUid(8);
-  links.Replicate(backup.address(), Record(3, 1, bytes), payload);
-  links.Replicate(backup.address(), other, payload);
+  links.Replicate(backup.address(), Record(3, 1), RecordPayload());
+  links.Replicate(backup.address(), other, RecordPayload());
   answers.Await(2);
   links.Forget(JobUid(7));
   other.clock = 4;  // ends the stream
-  links.Replicate(backup.address(), other, payload);
+  links.Replicate(backup.address(), other, RecordPayload());
   EXPECT_EQ(answers.Await(3).header.partition, PartitionId(9));
   other.clock = 5;
-  links.Replicate(backup.address(), other, payload);
+  links.Replicate(backup.address(), other, RecordPayload());
   EXPECT_EQ(answers.Await(4).header.clock, 5) << "nothing else came before";
 }
 
