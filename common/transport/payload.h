@@ -15,9 +15,9 @@
 namespace starling {
 
 // Bytes to send: those of `head`, which are copied, then `bytes` in place. These must not change
-// until the last copy of `keep` is gone. The
-// transport drops its copies once it no longer needs the bytes, sent or not, on any thread. The
-// deleter of `keep` must be quick and must not call the stream.
+// until the last copy of `keep` is gone. The transport drops its copies once it no longer needs the
+// bytes, sent or not, on any thread. The deleter of `keep` must be quick and must not call the
+// stream.
 struct OutgoingPayload {
   absl::Span<const uint8_t> bytes;
   std::shared_ptr<const void> keep;

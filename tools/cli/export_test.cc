@@ -40,7 +40,10 @@ class ExportTest : public CliTest {
         if (!refusals_.empty()) {
           const absl::Status refusal = refusals_.front();
           refusals_.pop_front();
-          if (taken_over_) cluster_.jobs[0]->mutable_views(0)->set_number(2);
+          if (taken_over_) {  // not at once
+            cluster_.jobs = {reply_, reply_, reply_};
+            cluster_.jobs.back()->mutable_views(0)->set_number(2);
+          }
           return refusal;
         }
       }

@@ -16,7 +16,7 @@ constexpr absl::Duration kReadDeadline = absl::Minutes(5);
 constexpr int kAttempts = 3;  // the next epoch's copy may replace one while it is read
 constexpr absl::Duration kBetweenAttempts = absl::Milliseconds(300);  // shards report what changed
 // Shards report a job's final state shortly after its end, or, after a coordinator's restart, with
-// their first report.
+// their first report. And a shard's death is noticed, and another copy takes over.
 constexpr absl::Duration kSettlePatience = absl::Seconds(10);
 
 // The coordinator was reached, so the exit code must differ from kExitUnreachable.
@@ -47,13 +47,16 @@ bool SameViews(const JobReply& a, const JobReply& b) {
 
 absl::Status ReadJobValues(const std::string& name, Client& client, Context& context,
                            const JobValuesUser& use) {
-  const absl::Time settled = context.now() + kSettlePatience;
+  absl::Time settled = context.now() + kSettlePatience;
   absl::Status status;
   JobReply job;
   for (int attempt = 0; attempt < kAttempts;) {
     STARLING_ASSIGN_OR_RETURN(JobReply now, client.GetJob(name));
-    // A shard that is gone may have been replaced by the other copy's.
-    if (absl::IsUnavailable(status) && SameViews(job, now)) break;
+    if (absl::IsUnavailable(status) && SameViews(job, now)) {
+      if (context.now() < settled && context.sleep(kBetweenAttempts)) continue;
+      break;
+    }
+    status = absl::OkStatus();
     job = std::move(now);
     const auto point = WhatToRead(job);
     if (absl::IsUnavailable(point.status()) && context.now() < settled &&
@@ -68,6 +71,7 @@ absl::Status ReadJobValues(const std::string& name, Client& client, Context& con
     });
     const bool may_pass = absl::IsAborted(status) || absl::IsUnavailable(status);
     if (!may_pass || !context.sleep(kBetweenAttempts)) break;
+    settled = context.now() + kSettlePatience;
   }
   return NotUnreachable(status);
 }

@@ -113,6 +113,10 @@ void Core::NoticePause() {
   last_step_ = now_;
   if (pause <= options_.liveness / 4) return;
   ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
+  for (auto& [uid, job] : jobs_) {
+    for (auto& [partition, copy] : job.copies) copy.since += pause;
+    job.backups_awaited += pause;
+  }
 }
 
 void Core::Flush(Actions& actions, bool tick) {

@@ -135,6 +135,12 @@ void Core::GiveBackups(Job& job) {
   });
 }
 
+// Planned memory of one more copy.
+uint64_t Core::CopyBytes(const Job& job, uint32_t partition) {
+  const auto& status = job.partitions[partition];
+  return job.partition_bytes[partition] + (job.bsp() && status ? status->bsp_bytes_more() : 0);
+}
+
 std::vector<WantsBackup> Core::WantBackups(const Job& job) const {
   std::vector<WantsBackup> wanting;
   for (const View& view : job.state.views()) {
@@ -147,7 +153,7 @@ std::vector<WantsBackup> Core::WantBackups(const Job& job) const {
     wants.partition = p;
     wants.primary = ShardId(view.primary());
     wants.elements = job.partition_elements[p];
-    wants.bytes = job.partition_bytes[p] + (job.bsp() ? status->bsp_bytes_more() : 0);
+    wants.bytes = CopyBytes(job, p);
     for (const auto& [id, shard] : shards_) {
       if (FindUnfit(job, view, shard) != nullptr) wants.not_on.insert(ShardId(id));
     }
@@ -185,13 +191,11 @@ void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& statu
 // The backup has all that was acknowledged.
 bool Core::ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status) {
   View& view = *job.state.mutable_views(static_cast<int>(status.partition()));
-  if (!status.no_memory() || !BackupLives(view)) return false;
-  Loss loss = Loss::kNothing;
+  if (!status.no_memory() || !IsWhole(view) || !BackupLives(view)) return false;
   ChangeViews(job, [&] {
-    loss = LoseShard(shard.at(), true, view);
-    if (loss == Loss::kPromoted) job.state.set_failovers(job.state.failovers() + 1);
+    LoseShard(shard.at(), /*backup_lives=*/true, view);
+    job.state.set_failovers(job.state.failovers() + 1);
   });
-  if (loss != Loss::kPromoted) return false;
   const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
   SetUnfit(job, 0, shard.stored.incarnation(), why);
   Log(job,
@@ -211,6 +215,14 @@ void Core::NoteCopy(Job& job, const PartitionStatus& status) const {
   copy.waits = view.learning() || status.backup_behind() > 0;
 }
 
+// Whether the primary of the view has reported at that time or later. A backup is not dropped for
+// the silence of its primary, which may have died: then the backup is the copy that counts.
+bool Core::PrimaryHasReported(const View& view, absl::Time at) const {
+  const auto shard = shards_.find(view.primary());
+  return shard != shards_.end() && shard->second.leads(view) && shard->second.live() &&
+         shard->second.reported >= at;
+}
+
 // A learner that gets nothing, for example since the link from its primary is broken, keeps others
 // from being copied. A whole backup that takes nothing keeps its partition from training.
 void Core::DropStalledBackups(Job& job) {
@@ -221,6 +233,7 @@ void Core::DropStalledBackups(Job& job) {
     if (copy.view != view.number()) copy = {view.number(), 0, 0, view.learning(), now_};
     const absl::Duration wait = view.learning() ? kCopyWait : kBackupWait;
     if (!copy.waits || now_ < copy.since + wait) continue;
+    if (!PrimaryHasReported(view, copy.since + wait)) continue;
     const std::string what = view.learning()
                                  ? absl::StrCat("frame ", copy.frames, " of its copy has not come")
                                  : "no record has come through";
@@ -241,15 +254,19 @@ void Core::DropStalledBackups(Job& job) {
 }
 
 // The last values of a job that is over are final once they have taken effect, for which a primary
-// may wait for its backup.
+// may wait for its backup. One that reports, but not that, for so long does without.
 void Core::DropBackupsOfEnded() {
   for (auto& [uid, job] : jobs_) {
     const bool settled = job.state.has_figures() || job.state.views().empty();
-    if (!job.over() || settled || now_ < std::max(job.ended_at, started_) + kCopyWait) continue;
+    if (!job.over() || settled) continue;
+    if (job.backups_awaited == absl::InfiniteFuture()) job.backups_awaited = now_;
+    const absl::Time enough = job.backups_awaited + kCopyWait;
+    if (now_ < enough) continue;
     std::vector<uint32_t> dropped;
     for (const PartitionValues& values : ValuesOf(job)) {
       const View& view = job.state.views(static_cast<int>(values.partition()));
-      if (values.unknown() && view.backup() != 0) dropped.push_back(values.partition());
+      if (values.unknown() && view.backup() != 0 && PrimaryHasReported(view, enough))
+        dropped.push_back(values.partition());
     }
     if (dropped.empty()) continue;
     ChangeViews(job, [&] {
@@ -257,8 +274,8 @@ void Core::DropBackupsOfEnded() {
         DropBackup(*job.state.mutable_views(static_cast<int>(partition)));
     });
     Log(job, absl::StrCat("one copy is left of ", PartitionsText(dropped),
-                          ": the other one has not answered for ", absl::FormatDuration(kCopyWait),
-                          " after the job's end"));
+                          ": what came before the job's end has not taken effect on both for ",
+                          absl::FormatDuration(kCopyWait)));
   }
 }
 
@@ -337,7 +354,7 @@ std::string Core::WhyNoBackup(const Job& job, const View& view) const {
   }
   if (others == 0) return "no other shard is live";
   if (unfit.size() == others) return absl::StrJoin(unfit, "; ");
-  const uint64_t bytes = job.partition_bytes[view.partition()];
+  const uint64_t bytes = CopyBytes(job, view.partition());
   uint64_t most = 0;
   for (const ShardLoad& load : LiveShards(/*alone=*/false)) {
     if (load.id.value != view.primary()) most = std::max(most, load.room_bytes);

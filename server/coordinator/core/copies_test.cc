@@ -220,6 +220,31 @@ TEST_F(CopiesTest, ABackupThatTakesNothingIsNotWaitedForForEver) {
   EXPECT_TRUE(Whole("a")) << cluster.Status("a").copies_trouble();
 }
 
+// What the coordinator did not hear while it was stopped is no reason to drop the copy that counts.
+TEST_F(CopiesTest, APausedCoordinatorDropsNoCopy) {
+  cluster.train_samples = 400000;
+  Begin();
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
+  cluster.RunFor(absl::Seconds(1));
+  cluster.now += absl::Minutes(5);
+  cluster.RunFor(absl::Seconds(20));
+  EXPECT_TRUE(Whole("a"));
+  for (const View& view : Views()) EXPECT_EQ(view.number(), 2u);
+}
+
+// The primary's silence is not its backup's: the one that dies is the primary.
+TEST_F(CopiesTest, ABackupWhosePrimaryDiesIsNotDropped) {
+  cluster.train_samples = 400000;
+  Begin();
+  for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
+  cluster.RunFor(absl::Seconds(27));
+  cluster.shards["ps-0"].alive = false;
+  cluster.RunFor(absl::Seconds(8));
+  const JobReply reply = cluster.Get("a");
+  EXPECT_EQ(reply.status().state(), RUNNING) << reply.status().reason();
+  EXPECT_GT(reply.status().failovers(), 0u);
+}
+
 TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
   Begin();
   for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};
@@ -232,7 +257,8 @@ TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
     EXPECT_FALSE(values.unknown());
     EXPECT_EQ(values.gone(), "");
   }
-  EXPECT_THAT(cluster.JobLog("a"), HasSubstr(": the other one has not answered for 1m after"));
+  EXPECT_THAT(cluster.JobLog("a"),
+              HasSubstr(": what came before the job's end has not taken effect on both for 1m"));
 }
 
 TEST_F(CopiesTest, ExplainNamesABackupThatDoesNotAnswerAndPartitionsWithoutOne) {

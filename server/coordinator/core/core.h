@@ -220,6 +220,8 @@ class Core {
   static bool Replicates(const Job& job, size_t shards);  // given so many live shards
   void ChangeViews(Job& job, const std::function<void()>& change);
   bool BackupLives(const View& view) const;
+  bool PrimaryHasReported(const View& view, absl::Time at) const;
+  static uint64_t CopyBytes(const Job& job, uint32_t partition);
   void LoseCopies(Job& job, const Shard& shard, const std::string& why);
   void GiveBackups(Job& job);
   std::vector<WantsBackup> WantBackups(const Job& job) const;

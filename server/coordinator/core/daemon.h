@@ -99,12 +99,13 @@ struct Worker : Daemon {
 };
 
 struct Shard : Daemon {
-  std::optional<uint64_t> memory_room;  // bytes, as it last reported
-  uint64_t named_by = 0;                // views of kept jobs that name any incarnation of it
-  uint64_t partitions = 0;              // those of these views that name this incarnation
-  uint64_t elements = 0;                // in those partitions
-  uint64_t planned_bytes = 0;           // for those partitions
-  std::string trouble;                  // see ShardReport
+  std::optional<uint64_t> memory_room;         // bytes, as it last reported
+  uint64_t named_by = 0;                       // views of kept jobs that name any incarnation of it
+  uint64_t partitions = 0;                     // those of these views that name this incarnation
+  uint64_t elements = 0;                       // in those partitions
+  uint64_t planned_bytes = 0;                  // for those partitions
+  std::string trouble;                         // see ShardReport
+  absl::Time reported = absl::InfinitePast();  // when the last report came; not shifted by pauses
 
   std::map<uint64_t, Told> told;         // by uid: jobs that the shard has not ended
   std::map<uint64_t, uint64_t> changed;  // uids by Told::version

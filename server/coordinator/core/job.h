@@ -70,10 +70,13 @@ struct Job {
   std::vector<uint64_t> partition_bytes;  // planned
   PartitionReports partitions;            // empty once the job is over and settled
   uint64_t views_number = 1;              // grows with each change of the views
+  uint64_t output_views = 0;              // that with which the output was ordered last
   // By incarnations of a partition's primary (0: of any) and of the unfit shard.
   std::map<std::pair<uint64_t, uint64_t>, Unfit> unfit;
-  std::map<uint32_t, CopyProgress> copies;       // by partition, of those that have a backup
-  absl::Time backups_at = absl::InfinitePast();  // when it next looks for backups
+  std::map<uint32_t, CopyProgress> copies;  // by partition, of those that have a backup
+  // Since when a job that is over waits for primaries whose backups may not answer.
+  absl::Time backups_awaited = absl::InfiniteFuture();
+  absl::Time backups_at = absl::InfinitePast();            // when it next looks for backups
   absl::Time unreplicated_since = absl::InfiniteFuture();  // while it should be replicated
   std::optional<LeaseTable> training;                      // of state.epoch; SSP and async
   std::map<uint32_t, Evaluation> evaluations;  // epochs that have ended but are not evaluated

@@ -62,6 +62,7 @@ void Core::BeginOutput(Job& job) {
 
 void Core::OrderOutput(Job& job) {
   job.state.mutable_output()->set_path(OutputPath(job.spec()));
+  job.output_views = job.views_number;
   outputs_.push_back(DescribeJob(job));
 }
 
@@ -80,8 +81,11 @@ void Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes) {
 void Core::On(const event::OutputWritten& event) {
   auto it = jobs_.find(event.job);
   if (it == jobs_.end() || it->second.state.output().state() != OutputStatus::WRITING) return;
-  EndOutput(it->second, event.bytes);
-  SaveState(it->second);
+  Job& job = it->second;
+  // The shard that it was read from may be gone, and another copy have taken over.
+  if (!event.bytes.ok() && job.output_views != job.views_number) return OrderOutput(job);
+  EndOutput(job, event.bytes);
+  SaveState(job);
 }
 
 }  // namespace starling::coordinator

@@ -76,7 +76,7 @@ absl::Status Core::CheckShares(const JobSpec& spec) {
 
 // In BSP, sums wait for their siblings. If the job was planned without memory for that (another
 // policy, no guard), the shards must have room now. A shard that has not reported its memory yet
-// passes the check; if it lacks memory later, it fails the job. A backup needs as much as its
+// passes the check; if it lacks memory later, that copy stops. A backup needs as much as its
 // primary, whose place it may take.
 absl::Status Core::CheckMemoryForBsp(const Job& job) const {
   std::map<uint32_t, uint64_t> more;  // bytes, by shard

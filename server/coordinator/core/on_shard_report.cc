@@ -23,7 +23,7 @@ void Core::On(const event::ShardReport& event) {
   if (RefuseImpostor(event.call, shard, event.caller)) return;
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
-  shard.last_heard = now_;
+  shard.last_heard = shard.reported = now_;
   // A report to the previous coordinator is ignored; the answer makes the shard report everything.
   const bool ours = report.generation() >= generation();
   if (ours && report.sequence() > shard.sequence) {

@@ -252,7 +252,7 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   for (const uint64_t uid : UidsIn(RUNNING)) {
     const Job& job = jobs_.at(uid);
     for (const View& view : job.state.views()) {
-      const uint64_t bytes = job.partition_bytes[view.partition()];
+      const uint64_t bytes = CopyBytes(job, view.partition());
       if (view.learning()) coming[view.backup()] += bytes;
       if (!job.partitions[view.partition()]) coming[view.primary()] += bytes;
     }

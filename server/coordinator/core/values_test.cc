@@ -217,6 +217,24 @@ TEST_F(OutputTest, IsOrderedWhenAllValuesAreKnownAndAgainAfterARestartUntilItIsW
   EXPECT_EQ(Output().state(), OutputStatus::WRITTEN);
 }
 
+TEST_F(OutputTest, IsReadFromTheOtherCopyWhenAShardDies) {
+  JobSpec spec = WithOutput("a");
+  spec.set_durability(DURABILITY_REPLICATED);
+  cluster.train_samples = 4000;
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));
+  const JobStatus status = cluster.Status("a");
+  ASSERT_EQ(status.partitions_whole(), status.partitions());
+  cluster.shards.begin()->second.alive = false;
+  cluster.RunFor(absl::Seconds(7));
+  ASSERT_EQ(cluster.outputs.size(), 1u);
+  cluster.Step(event::OutputWritten{1, absl::UnavailableError("no stream to the shard")});
+  ASSERT_EQ(cluster.outputs.size(), 2u) << Output().error();
+  EXPECT_GT(cluster.outputs[1].views(0).number() + cluster.outputs[1].views(1).number(), 4u);
+  cluster.Step(event::OutputWritten{1, absl::UnavailableError("no stream to the shard")});
+  EXPECT_EQ(Output().state(), OutputStatus::FAILED);
+}
+
 TEST_F(OutputTest, AFailureIsShownAndTheJobStaysSucceeded) {
   Submit(WithOutput("a"));
   ASSERT_TRUE(cluster.RunUntil([&] { return Output().state() == OutputStatus::WRITING; }));

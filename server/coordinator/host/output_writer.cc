@@ -13,7 +13,8 @@ namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kReadDeadline = absl::Hours(1);  // all attempts
-// A shard whose streams broke returns within this time, or its values are lost.
+// A shard whose streams broke returns within this time. Otherwise it is gone: the coordinator knows
+// it by then, and orders the output again where another copy has taken over.
 constexpr int kAttempts = 10;
 constexpr absl::Duration kBetweenAttempts = absl::Seconds(1);
 

@@ -27,6 +27,9 @@ class HeldStep {
   };
   using Sums = absl::btree_map<SliceId, Sum>;
 
+  // Before the first sum of a step: how many it has. None is held.
+  void Begin(size_t slices) { slices_ = slices; }
+
   // All held sums belong to one step, at most one per slice.
   void Add(Sum sum) {
     const SliceId slice = sum.record.slice;
@@ -50,10 +53,10 @@ class HeldStep {
     return nullptr;
   }
 
-  // The report over `slices` sums, with norms added in ascending order of slices. nullopt: a sum is
-  // not sealed or not measured yet.
-  std::optional<StepReport> Whole(size_t slices) const {
-    if (sums_.size() < slices) return std::nullopt;
+  // The report over all sums, with norms added in ascending order of slices. nullopt: a sum is not
+  // sealed or not measured yet.
+  std::optional<StepReport> Whole() const {
+    if (sums_.size() < slices_) return std::nullopt;
     StepReport whole;
     for (const auto& [slice, sum] : sums_) {
       if (!sum.norm2.has_value()) return std::nullopt;
@@ -88,6 +91,7 @@ class HeldStep {
 
  private:
   Sums sums_;
+  size_t slices_ = 0;
   bool reported_ = false;
   absl::Time next_report_;
   int64_t unanswered_ = 0;

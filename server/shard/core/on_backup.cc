@@ -12,9 +12,10 @@ namespace starling {
 // A new view. Answers from the previous view's backup no longer count.
 void Partition::BeginTalk() {
   if (talk_.stage == Talk::Stage::kCopying) Do(DropSnapshot{});
-  const uint64_t round = talk_.round;
-  talk_ = Talk();
-  talk_.round = round;
+  Talk next;
+  next.round = talk_.round;
+  next.not_before = talk_.not_before;
+  talk_ = next;
   if (backup_.value != 0) AskAgain(now_);
   Commit();
 }
@@ -23,7 +24,7 @@ void Partition::BeginTalk() {
 void Partition::AskAgain(absl::Time at) {
   if (talk_.stage == Talk::Stage::kCopying) Do(DropSnapshot{});
   talk_.stage = Talk::Stage::kAsking;
-  talk_.ask_at = at;
+  talk_.ask_at = std::max(at, talk_.not_before);
   ++talk_.round;
 }
 
@@ -112,7 +113,9 @@ void Partition::On(const BackupAnswered& answer) {
 }
 
 void Partition::On(const BackupDown& down) {
-  if (talk_.stage != Talk::Stage::kNone) AskAgain(now_ + std::max(AskBackOff(), down.retry_after));
+  if (talk_.stage == Talk::Stage::kNone) return;
+  if (down.retry_after > absl::ZeroDuration()) talk_.not_before = now_ + down.retry_after;
+  AskAgain(now_ + AskBackOff());
 }
 
 void Partition::On(const SnapshotTaken& taken) {

@@ -22,6 +22,7 @@ constexpr char kNotFp16[] = "a skipped step; the job's precision is not fp16";
 
 void Partition::Hold(Record record, BufferId sum, Waiters waiters) {
   ++counters_.held_sums;
+  if (held_.empty()) held_.Begin(UndecidedSlices(record.clock));
   std::optional<double> norm2;
   if (FindSlice(record.slice)->info.clipped) {
     Do(Measure{record.slice, sum});
@@ -57,20 +58,20 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
                       step, ", although each worker's own was: it overflowed");
 }
 
-// Slices of which the log has no decided sum for the held step yet. These are all, unless the
-// previous primary died when its backup had some of them. Then the step is decided, and the answer
-// does not depend on what is reported.
-size_t Partition::UndecidedSlices() const {
-  const auto step = static_cast<uint64_t>(held_.step());
+// Slices of which the log has no decided sum for the step yet. These are all, unless the previous
+// primary died when its backup had some of them. Then the step is decided, and the answer does not
+// depend on what is reported.
+size_t Partition::UndecidedSlices(Clock step) const {
   return static_cast<size_t>(std::ranges::count_if(slices_, [&](const auto& slice) {
-    return slice.second.info.decided && ordered_.slice(slice.first).updates == step;
+    return slice.second.info.decided &&
+           ordered_.slice(slice.first).updates == static_cast<uint64_t>(step);
   }));
 }
 
 // Reports and answers may get lost, so the report is repeated.
 void Partition::TryReport() {
   if (!fault_.empty() || held_.empty()) return;
-  const std::optional<StepReport> whole = held_.Whole(UndecidedSlices());
+  const std::optional<StepReport> whole = held_.Whole();
   if (!whole.has_value()) return;
   if (held_.reported()) {
     if (now_ < held_.next_report()) return;

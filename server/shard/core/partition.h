@@ -227,7 +227,7 @@ class Partition {
   void On(const Measured& measured);
   void RefuseHeld(Answer answer, const std::string& text);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
-  size_t UndecidedSlices() const;
+  size_t UndecidedSlices(Clock step) const;
   void TryReport();
   void StopWaiting();
   void On(const DecisionReceived& decision);
@@ -387,9 +387,10 @@ class Partition {
     Stage stage = Stage::kNone;
     uint64_t round = 0;  // of asking; in all frames and their answers; grows across views
     absl::Time ask_at;   // kAsking
-    absl::Time heard;    // when the last answer came, or the first unanswered frame was sent
-    int refusals = 0;    // and breaks of the link, since the backup last followed
-    Lsn acked;           // the backup has everything up to here
+    absl::Time not_before = absl::InfinitePast();  // no question; stays across views
+    absl::Time heard;  // when the last answer came, or the first unanswered frame was sent
+    int refusals = 0;  // and breaks of the link, since the backup last followed
+    Lsn acked;         // the backup has everything up to here
     Lsn sent;
     Lsn snapshot_at;
     uint64_t frames = 0, frames_sent = 0, frames_acked = 0;  // of the snapshot

@@ -29,7 +29,7 @@ std::shared_ptr<float> ActionMemory::Allocate(size_t elements,
     memory = take();
   }
   while (memory == nullptr && !gave_up_ &&
-         memory_->CloseWorst(elements * sizeof(float), /*any=*/true)) {
+         memory_->CloseWorst(elements * sizeof(float), /*any=*/leads_())) {
     closed_streams_ = true;
     memory = take();
   }

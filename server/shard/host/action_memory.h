@@ -16,9 +16,9 @@ namespace starling {
 class ActionMemory {
  public:
   // `memory` outlives it. `give_up` lets go of memory that the partition can do without; false: it
-  // has none.
-  ActionMemory(ShardMemory* memory, std::function<bool()> give_up)
-      : memory_(memory), give_up_(std::move(give_up)) {}
+  // has none. `leads`: if not, only a copy is lost, for which no stream is closed that progresses.
+  ActionMemory(ShardMemory* memory, std::function<bool()> give_up, std::function<bool()> leads)
+      : memory_(memory), give_up_(std::move(give_up)), leads_(std::move(leads)) {}
 
   // Returns `reuse`, if given and not held elsewhere (by a stream, by a snapshot, or as the copy of
   // a cut), or new memory. If there is none, gives up what the partition can do without. If that
@@ -42,6 +42,7 @@ class ActionMemory {
  private:
   ShardMemory* const memory_;
   const std::function<bool()> give_up_;
+  const std::function<bool()> leads_;
   size_t missing_ = 0;
   bool gave_up_ = false;                        // by this action, and no stream was closed since
   bool closed_streams_ = false;                 // in this attempt

@@ -67,7 +67,8 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
       micro_batches_(config.micro_batches),
       core_(std::move(config), first),
       values_(memory_, *plan_, core_.config().partition),
-      action_memory_(memory_, [this] { return GiveUpSnapshot(); }) {
+      action_memory_(
+          memory_, [this] { return GiveUpSnapshot(); }, [this] { return core_.leads(); }) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
   }
@@ -219,7 +220,7 @@ void PartitionHost::PublishIfDue(bool tick) {
   if (!at_once_ && !(tick && changed_)) return;
   PartitionStatus status = core_.Status();
   AddTimes(status);
-  if (!fault_.empty()) {
+  if (!fault_.empty() && status.fault().empty()) {  // the core's own would come back on any copy
     status.set_fault(fault_);
     status.set_no_memory(true);
   }
