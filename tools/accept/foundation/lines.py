@@ -1,10 +1,10 @@
-"""Lines of C++ without tests, blank lines and comments, at a commit and in the working tree.
+"""Lines of C++ without tests, blank lines and comments, at two commits.
 
-    lines.py COMMIT
+    lines.py BEFORE AFTER
 
 Comments are taken out first; what is left of both sides is formatted by the working tree's
 .clang-format, so that neither wording nor layout counts. Prints a table by folder, then
-`figure: ...`; exit status 1 unless there are fewer lines now. Standard library only.
+`figure: ...`; exit status 1 unless there are fewer lines after. Standard library only.
 """
 
 import collections
@@ -55,11 +55,6 @@ def of_commit(commit):
     return {name: git("show", f"{commit}:{name}").decode() for name in names}
 
 
-def of_tree():
-    listed = git("ls-files", "--cached", "--others", "--exclude-standard").decode().splitlines()
-    return {name: Path(name).read_text() for name in counted(listed) if Path(name).exists()}
-
-
 def folder_of(name):
     """Its folder, at most three deep, by today's name."""
     folder = "/".join(name.split("/")[:-1][:3])
@@ -89,16 +84,15 @@ def lines_by_folder(sources, style):
 
 
 def main():
-    commit = sys.argv[1]
+    commits = sys.argv[1:3]
     style = Path(".clang-format").resolve()
-    before = lines_by_folder(of_commit(commit), style)
-    now = lines_by_folder(of_tree(), style)
-    print(f"{'folder':<36} {commit:>8} {'now':>8} {'more':>8}")
-    for folder in sorted(before.keys() | now.keys()):
-        more = now[folder] - before[folder]
-        print(f"{folder:<36} {before[folder]:>8} {now[folder]:>8} {more:>+8}")
-    old, new = before.total(), now.total()
-    print(f"figure: {new} lines, {old} at {commit}: {new - old:+d}")
+    before, after = (lines_by_folder(of_commit(commit), style) for commit in commits)
+    print(f"{'folder':<36} {commits[0]:>8} {commits[1]:>8} {'more':>8}")
+    for folder in sorted(before.keys() | after.keys()):
+        more = after[folder] - before[folder]
+        print(f"{folder:<36} {before[folder]:>8} {after[folder]:>8} {more:>+8}")
+    old, new = before.total(), after.total()
+    print(f"figure: {new} lines at {commits[1]}, {old} at {commits[0]}: {new - old:+d}")
     return 0 if new < old else 1
 
 
