@@ -218,6 +218,24 @@ absl::StatusOr<Record> DecodeRecord(absl::string_view bytes) {
   return record;
 }
 
+void AppendCopyDigests(const CopyDigests& digests, std::string* out) {
+  std::string bytes;
+  ByteWriter writer(&bytes);
+  writer(digests.log, digests.checked, digests.slice);
+  writer(Crc32cOf(bytes));
+  *out += bytes;
+}
+
+std::optional<CopyDigests> ReadCopyDigests(absl::string_view bytes) {
+  CopyDigests digests;
+  ByteReader in(bytes);
+  in(digests.log, digests.checked, digests.slice);
+  const auto crc = in.Get<uint32_t>();
+  if (!in.ok() || in.left() != 0 || crc != Crc32cOf(bytes.substr(0, bytes.size() - kCrcBytes)))
+    return std::nullopt;
+  return digests;
+}
+
 uint64_t LogDigest(uint64_t before, absl::string_view record) {
   return XXH3_64bits_withSeed(record.data(), record.size(), before);
 }

@@ -10,6 +10,7 @@
 #define STARLING_COMMON_PROTOCOL_RECORD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -71,6 +72,24 @@ void EncodeRecord(const Record& record, std::string* out);
 // came, and what to do. Allocates in proportion to `bytes`, whatever they say. What a partition
 // can compare with its own state is not checked: PartitionState::Repeat does that.
 absl::StatusOr<Record> DecodeRecord(absl::string_view bytes);
+
+// What a primary says of its own copy, behind each record that it sends (docs/protocol.md, section
+// 12): log u64, checked u64, slice u64, CRC32C of these as u32.
+struct CopyDigests {
+  uint64_t log = 0;    // of the log up to and including the record
+  Lsn checked;         // the newest record of which IsChecked that took effect; 0: none
+  uint64_t slice = 0;  // of the values and slots of its slice, right after it
+  friend bool operator==(const CopyDigests&, const CopyDigests&) = default;
+};
+inline constexpr size_t kCopyDigestsBytes = 28;
+
+void AppendCopyDigests(const CopyDigests& digests, std::string* out);
+// nullopt: the bytes are damaged.
+std::optional<CopyDigests> ReadCopyDigests(absl::string_view bytes);
+
+// Whether both copies digest the slice of the update with this position once it is applied. One in
+// 16 is, at irregular distances, so that each slice has its turn.
+constexpr bool IsChecked(Lsn lsn) { return (lsn.value * 0x9E3779B97F4A7C15) >> 60 == 0; }
 
 // The digest of a log that ended with `before`, and goes on with an encoded record.
 uint64_t LogDigest(uint64_t before, absl::string_view record);

@@ -176,10 +176,16 @@ std::vector<BackupPlace> Core::FindBackups(const std::vector<WantsBackup>& wanti
   return PlaceBackups(wanting, std::move(loads), std::move(copying), kSnapshotsAtOnce);
 }
 
-// A backup reports that it cannot be one. Its primary waits for it, so the next view has none.
+// A backup reports that it cannot be one. Its primary waits for it, so the next view has none. If
+// it differs from its primary, neither is trained on: its values stay as they are at the primary.
 void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status) {
   View& view = *job.state.mutable_views(static_cast<int>(status.partition()));
   if (status.fault().empty() || status.view() != view.number()) return;
+  if (status.copies_differ() && job.running()) {
+    return End(job, FAILED,
+               absl::StrCat(CutUtf8(status.fault(), limits::kFaultBytesMax), " (primary: ",
+                            shards_.at(view.primary()).name(), ", backup: ", shard.name(), ")"));
+  }
   ChangeViews(job, [&] { DropBackup(view); });
   const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
   SetUnfit(job, 0, shard.stored.incarnation(), why);

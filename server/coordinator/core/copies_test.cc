@@ -245,6 +245,19 @@ TEST_F(CopiesTest, ABackupWhosePrimaryDiesIsNotDropped) {
   EXPECT_GT(reply.status().failovers(), 0u);
 }
 
+// Neither copy is trained on, and what the primary has can be read.
+TEST_F(CopiesTest, AJobWhoseCopiesDifferEnds) {
+  cluster.train_samples = 400000;
+  Begin();
+  cluster.shards["ps-1"].refuses_backups = "after the update of record 7";
+  cluster.shards["ps-1"].differs = true;
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", FAILED); }, absl::Seconds(5)));
+  EXPECT_EQ(cluster.Status("a").reason(),
+            "after the update of record 7 (primary: ps-0, backup: ps-1)");
+  cluster.RunFor(absl::Seconds(2));
+  for (const PartitionValues& values : cluster.Get("a").values()) EXPECT_EQ(values.gone(), "");
+}
+
 TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
   Begin();
   for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};

@@ -59,6 +59,7 @@ struct DecisionReceived {
 struct Applied {
   Lsn lsn;
   int64_t first_non_finite = -1;  // element of the sum, or -1
+  uint64_t digest = 0;            // of the slice's newest value and its slots, if asked for
 };
 
 // ---- From the backup, at a primary (docs/protocol.md, section 12) ----
@@ -85,6 +86,7 @@ struct SnapshotTaken {
 struct RecordReceived {
   FrameReceived frame;
   Record record;
+  CopyDigests digests;
 };
 // A frame of a snapshot: a part of the state, or an intact tensor (kDense).
 struct SnapshotReceived {
@@ -161,6 +163,7 @@ struct Replicate {
   FrameHeader header;
   Record record;
   BufferId payload;  // kApply only
+  CopyDigests digests;
 };
 
 // Keep the present values, slots and copies, in frames that follow those of `state`, until
@@ -206,6 +209,7 @@ struct ApplyNow {
   Record record;
   BufferId payload;
   uint64_t version = 0;
+  bool digest = false;  // answer with the digest, too
 };
 
 // The policy is in force from here on, and values are kept as it requires: two versions in BSP,

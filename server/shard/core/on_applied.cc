@@ -51,7 +51,8 @@ void Partition::Advance() {
       continue;
     }
     const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
-    Do(ApplyNow{entry->record, entry->payload, version});
+    const bool digest = backup_.value != 0 && IsChecked(entry->record.lsn);
+    Do(ApplyNow{entry->record, entry->payload, version, digest});
   }
 }
 
@@ -95,6 +96,10 @@ void Partition::On(const Applied& applied) {
   PartitionLog::Entry* entry = log_.Find(applied.lsn);
   if (entry == nullptr || entry->done || entry->record.kind != RecordKind::kApply) return;
   if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite);
+  if (backup_.value != 0 && IsChecked(applied.lsn)) {
+    checks_.emplace_back(applied.lsn, applied.digest);
+    if (checks_.size() > limits::kRecordsInFlightMax) checks_.pop_front();
+  }
   if (log_.MarkDone(applied.lsn)) Advance();
 }
 

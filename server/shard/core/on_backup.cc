@@ -166,7 +166,8 @@ void Partition::SendRecords() {
     const PartitionLog::Entry& entry = *log_.Find(talk_.sent);
     FrameHeader header = ToBackup();
     header.base_lsn = talk_.sent;
-    Do(Replicate{header, entry.record, entry.payload});
+    const auto [checked, slice] = checks_.empty() ? std::pair(Lsn(), uint64_t{0}) : checks_.back();
+    Do(Replicate{header, entry.record, entry.payload, {entry.digest, checked, slice}});
   }
 }
 

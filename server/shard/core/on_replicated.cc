@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/defences.h"
 #include "server/shard/core/partition.h"
 
@@ -90,11 +91,35 @@ void Partition::On(const RecordReceived& received) {
   if (received.record.lsn < next) {
     ++counters_.repeated_again;
     if (frame.payload.value != 0) Do(Release{frame.payload});
-  } else if (!RepeatRecord(received.record, frame.payload)) {
+  } else if (!RepeatRecord(received.record, frame.payload) || !IsSame(received.digests)) {
     return RefuseReplicated({frame.connection, frame.header, BufferId()}, Answer::kNonFinite,
                             fault_);
   }
   AnswerPrimary(frame);
+}
+
+// Compares this copy with what the primary says of its own. False: they differ, and nobody can say
+// which one is right.
+bool Partition::IsSame(const CopyDigests& primary) {
+  const auto differ = [&](const std::string& what, uint64_t here, uint64_t there) {
+    fault_ = absl::StrFormat(
+        "the two copies of partition %d differ: %s, the digest is %016x here and %016x at the "
+        "primary",
+        config_.partition.value, what, here, there);
+    differs_ = log_stopped_ = true;
+    Do(ReportFault{fault_, Origin()});
+    return false;
+  };
+  if (primary.log != ordered_.digest()) {
+    return differ(absl::StrCat("of the log up to record ", ordered_.lsn().value), ordered_.digest(),
+                  primary.log);
+  }
+  // An update before this copy's snapshot was not applied here.
+  const auto check = std::find_if(checks_.begin(), checks_.end(),
+                                  [&](const auto& c) { return c.first == primary.checked; });
+  if (check == checks_.end() || check->second == primary.slice) return true;
+  return differ(absl::StrCat("after the update of record ", primary.checked.value), check->second,
+                primary.slice);
 }
 
 // False: the record does not fit, so one of the copies is damaged. Releases the payload then.
@@ -151,6 +176,7 @@ void Partition::BeginLearning(const FrameHeader& first) {
   learner_.round = first.request_id;
   learner_.begun_steps = first.min_lsn.value;
   has_copy_ = false;
+  checks_.clear();
   log_ = PartitionLog();
   applied_ = ordered_ = PartitionState(&config_);
 }

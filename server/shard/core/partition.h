@@ -325,6 +325,7 @@ class Partition {
   void OnAsked(const FrameReceived& frame);
   void On(const RecordReceived& received);
   bool RepeatRecord(const Record& record, BufferId payload);
+  bool IsSame(const CopyDigests& primary);
   void On(const SnapshotReceived& received);
   void BeginLearning(const FrameHeader& first);
   bool AddState(const SnapshotReceived& received);
@@ -398,6 +399,11 @@ class Partition {
     bool whole = false;
   };
   Talk talk_;
+
+  // The newest updates of which IsChecked while there is a backup, and the digests of their slices
+  // after them. As many as may be ordered at the backup and not applied at the primary.
+  std::deque<std::pair<Lsn, uint64_t>> checks_;
+  bool differs_ = false;  // from the primary
 
   // What a backup knows of its primary.
   bool has_copy_;

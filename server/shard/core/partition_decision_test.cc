@@ -95,12 +95,16 @@ TEST(PartitionDecisionTest, AStepOfWhichTheBackupHadAPartIsReportedAgain) {
   orders.backup = ShardId(1);
   t.Step(orders);
   ASSERT_EQ(before.records().size(), 3u);
+  CopyDigests digests;
+  std::string encoded;
   for (const Record& record : before.records()) {
+    EncodeRecord(record, &encoded);
+    digests.log = LogDigest(digests.log, encoded);
     FrameHeader h = t.Header(FrameType::kReplicate, 0);
     h.view = ViewNumber(2);
     h.base_lsn = record.lsn;
     const BufferId payload(record.kind == RecordKind::kApply ? 99 : 0);
-    t.Step(RecordReceived{{ConnectionId(9), h, payload}, record});
+    t.Step(RecordReceived{{ConnectionId(9), h, payload}, record, digests});
   }
   t.Apply(3);
   orders.view = ViewNumber(3);

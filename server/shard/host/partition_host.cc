@@ -354,7 +354,8 @@ void PartitionHost::Do(const ApplyNow& action) {
     environment_.observer->OnCarriedOut(core_, action.record, payload,
                                         values_.Hosted(action.record.slice));
   });
-  events_.push_back(Applied{action.record.lsn});
+  events_.push_back(
+      Applied{action.record.lsn, -1, action.digest ? values_.Digest(action.record.slice) : 0});
   const absl::Duration took = watch.elapsed();
   times_.apply += took;
   ++times_.applies;

@@ -2,6 +2,7 @@
 // section 12.
 #include <spdlog/spdlog.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -53,7 +54,15 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
   std::string head(payload.size() - tensor, '\0');
   payload.CopyTo(0, head.size(), head.data());
   Record record;
+  std::optional<CopyDigests> digests;
   if (!snapshot) {
+    if (head.size() < kCopyDigestsBytes)
+      return refuse(Answer::kBadFrame, "its payload is shorter than a record and its digests");
+    const size_t record_bytes = head.size() - kCopyDigestsBytes;
+    digests = ReadCopyDigests(absl::string_view(head).substr(record_bytes));
+    if (!digests.has_value())
+      return refuse(Answer::kBadDigest, "the digests behind the record are damaged: send it again");
+    head.resize(record_bytes);
     absl::StatusOr<Record> decoded = DecodeRecord(head);
     if (!decoded.ok()) return refuse(Answer::kBadDigest, std::string(decoded.status().message()));
     record = *std::move(decoded);
@@ -64,7 +73,7 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
     }
   }
   if (header.elements > 0) {
-    ReceivedPayload received = payload.From(head.size());
+    ReceivedPayload received = payload.From(payload.size() - tensor);
     if (VerifyPayload(received.pieces()).digest != header.digest)
       return refuse(Answer::kBadDigest, "the tensor has another digest: send it again");
     frame.payload = BufferId(++last_buffer_);
@@ -72,7 +81,7 @@ void PartitionHost::OnReplicated(ConnectionId connection, const FrameHeader& hea
                      Buffer{std::move(received), nullptr, header.elements, header, owner_->Now()});
   }
   if (snapshot) return Handle(SnapshotReceived{std::move(frame), std::move(head)});
-  Handle(RecordReceived{std::move(frame), std::move(record)});
+  Handle(RecordReceived{std::move(frame), std::move(record), *digests});
 }
 
 void PartitionHost::Do(const BeginTensors& action) { values_.Begin(action); }
@@ -151,6 +160,7 @@ void PartitionHost::Do(const Replicate& action) {
     header.digest = known ? action.record.digest : TensorDigest(payload.bytes);
   }
   EncodeRecord(action.record, &payload.head);
+  AppendCopyDigests(action.digests, &payload.head);
   header.kind = PayloadKind::kRecord;
   header.payload_bytes = static_cast<uint32_t>(payload.size());
   environment_.send_to_backup(core_.backup_address(), header, std::move(payload));

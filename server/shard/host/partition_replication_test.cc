@@ -4,12 +4,15 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <cstring>
+#include <functional>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/shard/host/testing/partition_fixture.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -80,12 +83,14 @@ class ReplicationTest : public PartitionHostTest {
     auto memory = std::make_shared<Received>();
     memory->bytes.assign(all.begin(), all.end());
     if (damage_ && !memory->bytes.empty()) memory->bytes.back() ^= 1;
+    FrameHeader header = sent.header;
+    if (alter_) alter_(header, memory->bytes);
     const absl::Span<const uint8_t> bytes = memory->bytes;
     const size_t cut = bytes.size() / 3;
     memory->pieces = {bytes.subspan(0, cut), bytes.subspan(cut)};
     received_ = memory;
     const absl::Span<const ReceivedPayload::Piece> pieces = memory->pieces;
-    backup_->OnFrame(link_, sent.header, ReceivedPayload(pieces, std::move(memory)), loop_.Now());
+    backup_->OnFrame(link_, header, ReceivedPayload(pieces, std::move(memory)), loop_.Now());
   }
 
   // All bytes of the slice, as the host would send them to a reader.
@@ -107,6 +112,7 @@ class ReplicationTest : public PartitionHostTest {
   size_t answered_ = 0;                 // of link_->sent
   std::weak_ptr<const void> received_;  // watches the transport's memory of the last frame
   bool damage_ = false;
+  std::function<void(FrameHeader&, std::vector<uint8_t>&)> alter_;
 };
 
 TEST_F(ReplicationTest, ASnapshotThenRecordsMakeTheSameValues) {
@@ -204,6 +210,50 @@ TEST_F(ReplicationTest, WhatArrivesDamagedIsRefusedAndComesAgain) {
   Carry();
   EXPECT_EQ(connection_->sent.size(), before + 1);
   EXPECT_EQ(Last().header.answer, Answer::kCounted);
+}
+
+TEST_F(ReplicationTest, DigestsThatAreDamagedOnTheirWayComeAgain) {
+  Begin(Policy::SSP);
+  Carry();
+  ASSERT_TRUE(status_.backup_whole());
+  Push(1, Step(0, 0), 1);
+  alter_ = [](const FrameHeader& header, std::vector<uint8_t>& bytes) {
+    bytes[bytes.size() - header.elements * sizeof(float) - kCopyDigestsBytes] ^= 1;
+  };
+  Carry();
+  alter_ = nullptr;
+  EXPECT_EQ(link_->sent.back().header.answer, Answer::kBadDigest) << link_->sent.back().Text();
+  EXPECT_EQ(backup_status_.fault(), "");
+}
+
+TEST_F(ReplicationTest, CopiesThatDifferAreFound) {
+  for (const bool differ : {false, true}) {
+    train_samples_ = 400;
+    Begin(Policy::SSP);
+    if (differ) {
+      alter_ = [](FrameHeader& header, std::vector<uint8_t>& bytes) {
+        if (header.kind != PayloadKind::kDense) return;
+        float first = 0;
+        std::memcpy(&first, bytes.data(), sizeof(first));
+        first += 1;
+        std::memcpy(bytes.data(), &first, sizeof(first));
+        header.digest = XXH3_64bits(bytes.data(), bytes.size());
+      };
+    }
+    Carry();
+    alter_ = nullptr;
+    ASSERT_TRUE(status_.backup_whole());
+    for (uint32_t step = 0; step < 60 && backup_status_.fault().empty(); ++step) {
+      Push(1, Step(0, step), 1);
+      Carry();
+      backup_->OnTick();
+    }
+    EXPECT_EQ(backup_status_.copies_differ(), differ);
+    EXPECT_EQ(
+        backup_status_.fault().find("differ: after the update of record") != std::string::npos,
+        differ)
+        << backup_status_.fault();
+  }
 }
 
 TEST_F(ReplicationTest, WhatASnapshotPinsIsNotOverwritten) {

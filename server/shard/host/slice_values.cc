@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/defences.h"
+#include "xxhash.h"
 
 namespace starling {
 namespace {
@@ -113,6 +114,17 @@ void SliceValues::Apply(const ApplyNow& update, Payload gradient, std::shared_pt
   if (result != store.versions[into].data) LetGo(store, store.versions[into]);
   store.versions[into] = Value{std::move(result), 0};
   store.current = into;
+}
+
+uint64_t SliceValues::Digest(SliceId id) const {
+  const Store& store = slices_.at(id);
+  uint64_t digest = 0;
+  for (const std::shared_ptr<float>& data :
+       {store.versions[store.current].data, store.slot0, store.slot1}) {
+    if (data == nullptr) continue;
+    digest = XXH3_64bits_withSeed(data.get(), store.slice->elements * sizeof(float), digest);
+  }
+  return digest;
 }
 
 bool SliceValues::Switch(const SwitchPolicy& action, ActionMemory& memory) {

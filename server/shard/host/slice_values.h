@@ -54,6 +54,9 @@ class SliceValues {
   // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
   void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
 
+  // Of the newest value and the slots.
+  uint64_t Digest(SliceId id) const;
+
   // Moves the newest value to where the next policy expects it. False: there is no memory yet, and
   // nothing has changed.
   bool Switch(const SwitchPolicy& action, ActionMemory& memory);

@@ -348,6 +348,7 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_view(partition.view().number());
   status.set_fault(shard.refuses.empty() && partition.backup() ? shard.refuses_backups
                                                                : shard.refuses);
+  status.set_copies_differ(partition.backup() && shard.differs);
   if (status.fault().empty() && !partition.backup() && !shard.no_memory.empty()) {
     status.set_fault(shard.no_memory);
     status.set_no_memory(true);

@@ -74,6 +74,7 @@ class MiniCluster {
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
+    bool differs = false;          // that is because its copies differ from their primaries
     std::string no_memory;      // not empty: why its primaries stop, though their values are good
     bool copies = true;         // backups of its partitions get what they lack
     std::set<std::string> cut;  // addresses to which it has no link: so are backups there

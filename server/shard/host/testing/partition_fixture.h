@@ -74,7 +74,8 @@ class FakeStream : public ValueStream {
 
 class PartitionHostTest : public testing::Test {
  protected:
-  // 8 samples, 2 steps an epoch of 4 micro-batches, 2 epochs, evaluated after each. Rate 1.
+  // train_samples_, 2 steps an epoch unless changed, of 4 micro-batches each; 2 epochs, evaluated
+  // after each. Rate 1.
   void Start(Policy::Kind policy) {
     JobDescription job;
     job.mutable_run()->set_job_uid(7);
@@ -91,7 +92,7 @@ class PartitionHostTest : public testing::Test {
     spec.mutable_evaluate()->set_every_epochs(1);
     spec.mutable_stop()->set_epochs(2);
     spec.mutable_test()->mutable_counter()->set_samples(8);
-    job.set_train_samples(8);
+    job.set_train_samples(train_samples_);
     job.set_test_samples(8);
     if (change_model_) change_model_(*spec.mutable_model());
     if (clip_norm_ > 0) {
@@ -243,6 +244,7 @@ class PartitionHostTest : public testing::Test {
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>(1);
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
+  uint64_t train_samples_ = 8;
   double clip_norm_ = 0;
   Precision precision_ = PRECISION_FP32;
   uint16_t push_flags_ = 0;
