@@ -89,11 +89,12 @@ inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
 // Per job; neighbours are merged when there are more.
 inline constexpr size_t kCurvePointsMax = 512;
-inline constexpr size_t kJobSpecBytesMax = 4 << 20;  // with its model resolved
-inline constexpr size_t kSubmissionsMax = 8;         // whose data is being inspected
-inline constexpr uint32_t kInspectorsMax = 3;        // workers that are asked and do not die
-inline constexpr uint32_t kInspectMinutesMax = 5;    // of one of them
-inline constexpr uint32_t kSubmitMinutesMax = 16;    // of a submission, until it is answered
+inline constexpr size_t kJobSpecBytesMax = 4 << 20;    // with its model resolved
+inline constexpr size_t kSubmissionsMax = 8;           // whose data is being inspected
+inline constexpr uint32_t kInspectorsMax = 3;          // workers that are asked and do not die
+inline constexpr uint32_t kInspectMinutesMax = 5;      // of one of them
+inline constexpr uint32_t kSubmitMinutesMax = 16;      // of a submission, until it is answered
+inline constexpr uint32_t kCheckpointMinutesMax = 10;  // of a call for one, until it is answered
 // A message from a daemon; longer text is cut off.
 inline constexpr size_t kFaultBytesMax = 4096;
 inline constexpr size_t kPathBytesMax = 4096;

@@ -36,6 +36,9 @@ constexpr MethodRow kMethods[] = {
     {"/starling.CoordinatorService/Logs", {kClient}},
     {"/starling.CoordinatorService/Curves", {kClient}},
     {"/starling.CoordinatorService/Explain", {kClient}},
+    {"/starling.CoordinatorService/CreateCheckpoint", {kClient}},
+    {"/starling.CoordinatorService/ListCheckpoints", {kClient}},
+    {"/starling.CoordinatorService/DeleteCheckpoint", {kClient}},
     // The data plane. SendersOf decides which frames may go over the stream.
     {"/starling.ParameterServer/Exchange", {kClient, kWorker, kShard, kCoordinator}},
     // Served by every daemon. The daemon that measures a path calls Echo.

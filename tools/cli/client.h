@@ -32,6 +32,11 @@ class Client {
   virtual absl::StatusOr<CurvesReply> Curves(const std::string& name) = 0;
   virtual absl::StatusOr<LogsReply> Logs(const LogsRequest& request) = 0;
   virtual absl::StatusOr<ExplainReply> Explain(const std::string& name) = 0;
+  virtual absl::StatusOr<CreateCheckpointReply> CreateCheckpoint(
+      const CreateCheckpointRequest& request) = 0;
+  // All pages. `job` "": of all jobs.
+  virtual absl::StatusOr<ListCheckpointsReply> ListCheckpoints(const std::string& job) = 0;
+  virtual absl::Status DeleteCheckpoint(const std::string& id) = 0;
 };
 
 }  // namespace starling::cli

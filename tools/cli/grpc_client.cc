@@ -59,8 +59,7 @@ class GrpcClient : public Client {
   absl::Status DeleteJob(const std::string& name) override {
     const absl::Status status =
         Call(&CoordinatorService::Stub::DeleteJob, Named(name), options_.call_deadline).status();
-    // An earlier attempt succeeded, and its answer was lost.
-    return absl::IsNotFound(status) && attempts_ > 1 ? absl::OkStatus() : status;
+    return DeletedBefore(status) ? absl::OkStatus() : status;
   }
   absl::StatusOr<SetPolicyReply> SetPolicy(const SetPolicyRequest& request) override {
     return Call(&CoordinatorService::Stub::SetPolicy, request, options_.call_deadline);
@@ -77,6 +76,24 @@ class GrpcClient : public Client {
     return Call(&CoordinatorService::Stub::Explain, Named<ExplainRequest>(name),
                 options_.call_deadline);
   }
+  absl::StatusOr<CreateCheckpointReply> CreateCheckpoint(
+      const CreateCheckpointRequest& request) override {
+    // Safe to retry, as Submit is.
+    return Call(&CoordinatorService::Stub::CreateCheckpoint, request, options_.checkpoint_deadline);
+  }
+  absl::StatusOr<ListCheckpointsReply> ListCheckpoints(const std::string& job) override {
+    return AllPages(&CoordinatorService::Stub::ListCheckpoints, Named<ListCheckpointsRequest>(job),
+                    [](ListCheckpointsReply& all, const ListCheckpointsReply& page) {
+                      all.mutable_checkpoints()->MergeFrom(page.checkpoints());
+                    });
+  }
+  absl::Status DeleteCheckpoint(const std::string& id) override {
+    DeleteCheckpointRequest request;
+    request.set_id(id);
+    const absl::Status status =
+        Call(&CoordinatorService::Stub::DeleteCheckpoint, request, options_.call_deadline).status();
+    return DeletedBefore(status) ? absl::OkStatus() : status;
+  }
 
  private:
   template <typename Request = JobRequest>
@@ -84,6 +101,11 @@ class GrpcClient : public Client {
     Request request;
     request.set_name(name);
     return request;
+  }
+
+  // An earlier attempt succeeded, and its answer was lost.
+  bool DeletedBefore(const absl::Status& status) const {
+    return absl::IsNotFound(status) && attempts_ > 1;
   }
 
   template <typename Request, typename Reply>
@@ -102,8 +124,12 @@ class GrpcClient : public Client {
       const bool unreachable = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                                absl::IsCancelled(status);
       if (absl::IsUnimplemented(status)) return NoCoordinatorThere();
-      if (absl::IsDeadlineExceeded(status) && std::is_same_v<Request, SubmitRequest>)
-        return InspectionTakesTooLong(deadline);
+      if (absl::IsDeadlineExceeded(status)) {
+        if (std::is_same_v<Request, SubmitRequest>)
+          return TakesTooLong("inspection of the data", "workers", "submit", deadline);
+        if (std::is_same_v<Request, CreateCheckpointRequest>)
+          return TakesTooLong("checkpoint", "shards", "ask", deadline);
+      }
       if (!unreachable) return status;
       if (first.empty()) first = std::string(status.message());
       if (MonotonicNow() - begin >= options_.patience)
@@ -137,11 +163,12 @@ class GrpcClient : public Client {
         "coordinator's address with --coordinator HOST:PORT, or STARLING_COORDINATOR"));
   }
 
-  absl::Status InspectionTakesTooLong(absl::Duration waited) const {
+  absl::Status TakesTooLong(const char* what, const char* who, const char* retry,
+                            absl::Duration waited) const {
     return absl::DeadlineExceededError(
-        absl::StrCat("the inspection of the data takes too long: the coordinator at ",
-                     options_.address, " has not answered within ", absl::FormatDuration(waited),
-                     "; see its log and the workers' logs, then submit again"));
+        absl::StrCat("the ", what, " takes too long: the coordinator at ", options_.address,
+                     " has not answered within ", absl::FormatDuration(waited),
+                     "; see its log and the ", who, "' logs, then ", retry, " again"));
   }
 
   absl::Status Unreachable(const absl::Status& last, const std::string& first,

@@ -21,6 +21,7 @@ struct GrpcClientOptions {
   absl::Duration call_deadline = absl::Seconds(10);
   // A worker inspects the data first. The coordinator answers before this.
   absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax + 1);
+  absl::Duration checkpoint_deadline = absl::Minutes(limits::kCheckpointMinutesMax + 1);
 };
 
 // Connects with the first call.

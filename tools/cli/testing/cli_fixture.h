@@ -73,6 +73,12 @@ struct FakeCluster {
   std::vector<SetPolicyRequest> set;
   absl::StatusOr<SetPolicyReply> set_reply = SetPolicyReply();
   absl::StatusOr<ExplainReply> explained = ExplainReply();
+  absl::StatusOr<CreateCheckpointReply> checkpoint = CreateCheckpointReply();
+  std::vector<CreateCheckpointRequest> checkpoints_asked;
+  ListCheckpointsReply checkpoint_list;
+  std::vector<std::string> checkpoints_of;  // the jobs whose lists were asked for
+  absl::Status remove_checkpoint;
+  std::vector<std::string> checkpoints_removed;
   // By address; other addresses are unreachable.
   std::map<std::string, InfoReply> infos;
   std::map<std::string, NodeReply> nodes;
@@ -146,6 +152,19 @@ class FakeClient : public Client {
     return reply;
   }
   absl::StatusOr<ExplainReply> Explain(const std::string&) override { return cluster_.explained; }
+  absl::StatusOr<CreateCheckpointReply> CreateCheckpoint(
+      const CreateCheckpointRequest& request) override {
+    cluster_.checkpoints_asked.push_back(request);
+    return cluster_.checkpoint;
+  }
+  absl::StatusOr<ListCheckpointsReply> ListCheckpoints(const std::string& job) override {
+    cluster_.checkpoints_of.push_back(job);
+    return cluster_.checkpoint_list;
+  }
+  absl::Status DeleteCheckpoint(const std::string& id) override {
+    cluster_.checkpoints_removed.push_back(id);
+    return cluster_.remove_checkpoint;
+  }
 
  private:
   FakeCluster& cluster_;
