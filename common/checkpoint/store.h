@@ -1,0 +1,49 @@
+// The coordinator's side of a checkpoint root. Each call blocks as the disk does, and returns when
+// all that it did is durable. Calls for different checkpoints may run at the same time.
+#ifndef STARLING_COMMON_CHECKPOINT_STORE_H_
+#define STARLING_COMMON_CHECKPOINT_STORE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint/disk.h"
+#include "common/checkpoint/names.h"
+#include "proto/checkpoint.pb.h"
+
+namespace starling {
+
+// Makes ID.partial with its nonce, for shards to write to. kAlreadyExists: the id was used before.
+absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce);
+
+// Writes the manifest, checks that all files have the sizes that it says, and renames the folder:
+// the checkpoint is there. Returns its bytes in all. kDataLoss: a file is missing or has another
+// size. After an error the caller drops the checkpoint.
+absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
+                                        const CheckpointManifest& manifest);
+
+// Removes a checkpoint, whole or partial, or what an earlier call left of it. Ok if nothing is
+// there. One that is whole is first renamed: no reader finds half of it.
+absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id);
+
+// All that are whole, of any cluster, ascending by id: those whose manifest can be read and parses.
+// A damaged one does not hide the others.
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(CheckpointDisk& disk);
+
+// Removes what attempts and deletions of this cluster left half done. Tries all, and returns the
+// first error.
+absl::Status RemoveLeftovers(CheckpointDisk& disk, uint64_t cluster);
+
+// The number by which shards find that their root is the coordinator's. Read: kNotFound: no
+// coordinator of this cluster has written here; kDataLoss.
+absl::Status WriteRootNonce(CheckpointDisk& disk, uint64_t cluster, uint64_t nonce);
+absl::StatusOr<uint64_t> ReadRootNonce(CheckpointDisk& disk, uint64_t cluster);
+
+// 16 hex digits in a file. kNotFound; kDataLoss: something else is in it.
+absl::StatusOr<uint64_t> ReadNonce(CheckpointDisk& disk, const std::string& folder,
+                                   const std::string& name);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_CHECKPOINT_STORE_H_
