@@ -15,6 +15,7 @@
 #include "common/base/beneath.h"
 #include "common/base/status_macros.h"
 #include "common/base/utf8.h"
+#include "common/checkpoint/disk.h"
 #include "common/config/duration.h"
 #include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
@@ -31,7 +32,8 @@
 namespace starling::coordinator {
 namespace {
 
-uint64_t DrawClusterId() {
+// Not 0.
+uint64_t DrawNumber() {
   std::random_device random;
   uint64_t id = 0;
   while (id == 0) id = (static_cast<uint64_t>(random()) << 32) | random();
@@ -55,6 +57,7 @@ struct CoordinatorFlags {
   std::string state;
   std::string tensorboard_root;
   std::string output_root;
+  std::string checkpoint_root;
   std::string keep_ended_jobs;
   std::string keep_ended_for;
 };
@@ -100,10 +103,20 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
   const std::string& state = coordinator_flags.state;
   STARLING_RETURN_IF_ERROR(CheckRoot("--tensorboard-root", coordinator_flags.tensorboard_root));
   STARLING_RETURN_IF_ERROR(CheckRoot("--output-root", coordinator_flags.output_root));
+  STARLING_RETURN_IF_ERROR(CheckRoot("--checkpoint-root", coordinator_flags.checkpoint_root));
   if (const std::string& root = coordinator_flags.output_root; !root.empty()) {
     if (const auto opened = BeneathRoot::Open(root); !opened.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--output-root: ", opened.status().message()));
     }
+  }
+  std::shared_ptr<CheckpointDisk> checkpoints;
+  if (const std::string& root = coordinator_flags.checkpoint_root; !root.empty()) {
+    auto opened = OpenCheckpointDisk(root);
+    if (!opened.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--checkpoint-root: ", opened.status().message()));
+    }
+    checkpoints = *std::move(opened);
   }
   const Identity self{PeerRole::kCoordinator, flags.name};
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin, StartAdminPort(flags, self));
@@ -111,7 +124,9 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
   CoordinatorOptions options;
   options.insecure = flags.security->insecure();
   options.tensorboard_root = coordinator_flags.tensorboard_root;
-  options.new_cluster = DrawClusterId();
+  options.new_cluster = DrawNumber();
+  options.checkpoint_root = coordinator_flags.checkpoint_root;
+  options.checkpoint_nonce = DrawNumber();
   STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));
   options.output_root = coordinator_flags.output_root;
   const ReadValues read = [self, security = flags.security](
@@ -130,7 +145,8 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
                                                               status.ToString());
                                              exit_request->Request(kExitError);
                                            },
-                                       .read = read}));
+                                       .read = read,
+                                       .checkpoints = checkpoints}));
 
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =
@@ -165,7 +181,7 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
   host->BeginShutdown();
   deadline.WaitsFor("calls to end");
   server->Shutdown(kShutdownGrace);
-  deadline.WaitsFor("event files and the file of spec.output to be written");
+  deadline.WaitsFor("event files, the file of spec.output and checkpoints to be written");
   host->Stop();
   deadline.WaitsFor("the state to be closed");
   return exit_status;
@@ -191,6 +207,10 @@ int CoordinatorMain(int argc, char** argv) {
         "Folder beneath which this process, as its own user, writes the values of jobs that ask "
         "for them (spec.output) when they end; without it, jobs may not ask",
         &coordinator_flags.output_root},
+       {"--checkpoint-root",
+        "Folder in which the checkpoints of jobs lie; every shard must see the same one (its own "
+        "--checkpoint-root); without it, no checkpoints are taken",
+        &coordinator_flags.checkpoint_root},
        {"--keep-ended-jobs",
         "How many ended jobs are kept, with their parameters; beyond that, the oldest is deleted; "
         "\"all\": none is deleted (default 9000)",

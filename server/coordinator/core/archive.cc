@@ -28,7 +28,10 @@ Job* Core::FindJob(uint64_t uid) {
 // jobs are in every overview, so they stay unpacked.
 bool Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
-  if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING) return false;
+  if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING ||
+      job.checkpoint.attempt) {
+    return false;
+  }
   const auto newest = static_cast<ptrdiff_t>(std::min(options_.overview_ended, ended_.size()));
   if (newest > 0 &&
       std::pair(job.state.ended_number(), job.uid()) >= *std::prev(ended_.end(), newest))

@@ -30,8 +30,12 @@ void Coordinator::Step(const Event& event, absl::Time now, Actions& actions) {
   core_->Step(event, now, actions);
 }
 
-bool Coordinator::AsksForFolder(const SubmitRequest& request) const {
-  return core_->AsksForFolder(request);
+bool Coordinator::AsksForDisk(const SubmitRequest& request) const {
+  return core_->AsksForDisk(request);
+}
+
+std::optional<CheckpointInfo> Coordinator::FindCheckpoint(const SubmitRequest& request) const {
+  return core_->FindCheckpoint(request);
 }
 
 uint64_t Coordinator::generation() const { return core_->generation(); }
@@ -46,6 +50,9 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
   SaveCluster();
   ForEachDaemon([&](Daemon& daemon) { daemon.last_heard = now + options_.start_grace; });
+  list_checkpoints_at_ = options_.checkpoint_root.empty() ? absl::InfiniteFuture() : now;
+  LookForCheckpoints();
+  for (auto& [id, shard] : shards_) shard.since = now;
   for (auto& [uid, job] : jobs_) {
     job.running_since = now;
     if (job.over()) {
@@ -65,6 +72,8 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
     const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
     job.pending_since = now - std::max(absl::ZeroDuration(), wall - submitted);
     if (job.state.stopping()) job.last_cut = now;  // its last losses may still come
+    const absl::Time started = absl::FromUnixMicros(job.state.started_us());
+    job.checkpoint.last_cut = now - std::max(absl::ZeroDuration(), wall - started);
     TellCurveAgain(job);
     Log(job, absl::StrCat("coordinator started again, generation ", generation()));
   }
@@ -116,7 +125,9 @@ void Core::NoticePause() {
   for (auto& [uid, job] : jobs_) {
     for (auto& [partition, copy] : job.copies) copy.since += pause;
     job.backups_awaited += pause;
+    if (job.checkpoint.attempt) job.checkpoint.attempt->since += pause;
   }
+  for (auto& [id, shard] : shards_) shard.checkpoint_moved += pause;
 }
 
 void Core::Flush(Actions& actions, bool tick) {
@@ -124,10 +135,12 @@ void Core::Flush(Actions& actions, bool tick) {
   if (persist && !batch_.empty()) actions.push_back(action::Persist{std::exchange(batch_, {})});
   for (CurveNews& news : curve_news_) actions.push_back(action::WriteCurve{std::move(news)});
   for (JobReply& job : outputs_) actions.push_back(action::WriteOutput{std::move(job)});
+  for (Action& action : disk_actions_) actions.push_back(std::move(action));
   for (std::string& sentence : sentences_) actions.push_back(action::Log{std::move(sentence)});
   for (auto& [call, reply] : replies_) actions.push_back(action::Reply{call, std::move(reply)});
   curve_news_.clear();
   outputs_.clear();
+  disk_actions_.clear();
   sentences_.clear();
   replies_.clear();
 }
@@ -139,6 +152,9 @@ void Core::On(const event::CallGone& event) {
   std::erase_if(registrations_, [&](const auto& entry) { return entry.second.call == event.call; });
   std::erase_if(submissions_, [&](const auto& entry) { return entry.second.call == event.call; });
   std::erase_if(logs_, [&](const PendingLogs& logs) { return logs.call == event.call; });
+  std::erase_if(checkpoint_calls_,
+                [&](const PendingCheckpoint& pending) { return pending.call == event.call; });
+  for (auto& [id, calls] : dropping_) std::erase(calls, event.call);
 }
 
 // ---- Common ----

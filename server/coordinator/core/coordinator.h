@@ -21,9 +21,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/checkpoint/names.h"
 #include "common/protocol/ids.h"
 #include "common/protocol/limits.h"
 #include "common/version/version.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/store/state_store.h"
 
@@ -31,8 +33,8 @@ namespace starling::coordinator {
 
 // An RPC that waits for its answer. The host chooses the id, which is unique within the process.
 // The answer may come long after the event: reports are held up to `report_hold`, registrations up
-// to `liveness` (after a start, plus `start_grace`), submissions up to `submit_deadline`, and logs
-// for as long as the request says.
+// to `liveness` (after a start, plus `start_grace`), submissions up to `submit_deadline`, calls for
+// a checkpoint up to `checkpoint_deadline`, and logs for as long as the request says.
 using CallId = Id<struct CallIdTag, uint64_t>;
 
 // ---- Events ---------------------------------------------------------------------------------
@@ -45,10 +47,12 @@ struct Call {
   Request request = {};
 };
 
-// `tensorboard`: whether event files can be written to the spec's folder; OK if that was not
-// checked (AsksForFolder).
+// What the host found on disk (AsksForDisk). `tensorboard`: whether event files can be written to
+// the spec's folder; OK if that was not checked. `from`: the manifest of FindCheckpoint; unset if
+// there was none to read.
 struct Submit : Call<SubmitRequest> {
   absl::Status tensorboard = absl::OkStatus();
+  std::optional<absl::StatusOr<CheckpointManifest>> from = std::nullopt;
 };
 struct GetJob : Call<JobRequest> {};
 struct ListJobs : Call<ListJobsRequest> {};
@@ -66,6 +70,9 @@ struct Curves : Call<CurvesRequest> {
 };
 struct Logs : Call<LogsRequest> {};
 struct Explain : Call<ExplainRequest> {};
+struct CreateCheckpoint : Call<CreateCheckpointRequest> {};
+struct ListCheckpoints : Call<ListCheckpointsRequest> {};
+struct DeleteCheckpoint : Call<DeleteCheckpointRequest> {};
 struct Register : Call<RegisterRequest> {};
 // `caller`: the name in the connection's identity; empty if it has none (the simulator).
 struct WorkerReport {
@@ -83,6 +90,22 @@ struct OutputWritten {
   uint64_t job = 0;  // uid
   absl::StatusOr<uint64_t> bytes;
 };
+// The answers to action::MakeCheckpoint, SealCheckpoint, DropCheckpoint and ListCheckpoints.
+struct CheckpointMade {
+  CheckpointId id;
+  absl::Status status;
+};
+struct CheckpointSealed {
+  CheckpointId id;
+  absl::StatusOr<CheckpointInfo> info;
+};
+struct CheckpointDropped {
+  CheckpointId id;
+  absl::Status status;
+};
+struct CheckpointsFound {
+  absl::StatusOr<std::vector<CheckpointInfo>> checkpoints;
+};
 // The caller hung up: no answer is needed.
 struct CallGone {
   CallId call;
@@ -94,11 +117,14 @@ struct Tick {
 
 }  // namespace event
 
-using Event = std::variant<event::Submit, event::GetJob, event::ListJobs, event::ListWorkers,
-                           event::ListShards, event::Overview, event::CancelJob, event::DeleteJob,
-                           event::SetPolicy, event::Curves, event::Logs, event::Explain,
-                           event::Register, event::WorkerReport, event::ShardReport,
-                           event::OutputWritten, event::CallGone, event::Tick>;
+using Event =
+    std::variant<event::Submit, event::GetJob, event::ListJobs, event::ListWorkers,
+                 event::ListShards, event::Overview, event::CancelJob, event::DeleteJob,
+                 event::SetPolicy, event::Curves, event::Logs, event::Explain,
+                 event::CreateCheckpoint, event::ListCheckpoints, event::DeleteCheckpoint,
+                 event::Register, event::WorkerReport, event::ShardReport, event::OutputWritten,
+                 event::CheckpointMade, event::CheckpointSealed, event::CheckpointDropped,
+                 event::CheckpointsFound, event::CallGone, event::Tick>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -124,7 +150,8 @@ struct ClusterView {
 // The answer to a call: its reply message, or the error. Each call is answered at most once.
 using CallReply = std::variant<absl::Status, SubmitReply, JobReply, ListJobsReply, ListWorkersReply,
                                ListShardsReply, ClusterView, Empty, SetPolicyReply, CurvesReply,
-                               LogsReply, ExplainReply, RegisterReply, WorkerOrders, ShardOrders>;
+                               LogsReply, ExplainReply, CreateCheckpointReply, ListCheckpointsReply,
+                               RegisterReply, WorkerOrders, ShardOrders>;
 
 // News of a job's curve, for the event files that its spec asks for.
 struct CurveNews {
@@ -161,6 +188,31 @@ struct WriteOutput {
   JobReply job;
 };
 
+// These four must not block. They are done, and answered, in their order; after a stop perhaps not
+// all of them.
+//
+// Makes the folder of a checkpoint, with the nonce in it. Its id was never used before.
+struct MakeCheckpoint {
+  CheckpointId id;
+  uint64_t nonce = 0;
+};
+// All files are written: makes it a checkpoint, durably.
+struct SealCheckpoint {
+  CheckpointId id;
+  CheckpointManifest manifest;
+};
+// Removes a checkpoint, whole or not.
+struct DropCheckpoint {
+  CheckpointId id;
+};
+// Lists all that are whole. `first`: before that, removes what earlier coordinators of this cluster
+// left unfinished, and writes the nonce by which shards find that they see the same folder.
+struct ListCheckpoints {
+  uint64_t cluster = 0;
+  uint64_t nonce = 0;
+  bool first = false;
+};
+
 // A sentence for the daemon's own log.
 struct Log {
   std::string sentence;
@@ -170,7 +222,8 @@ struct Log {
 
 // Carried out in order.
 using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
-                            action::Log>;
+                            action::MakeCheckpoint, action::SealCheckpoint, action::DropCheckpoint,
+                            action::ListCheckpoints, action::Log>;
 using Actions = std::vector<Action>;
 
 // ---- The core -------------------------------------------------------------------------------
@@ -222,6 +275,11 @@ struct CoordinatorOptions {
   std::string tensorboard_root;
   // spec.output may name files beneath this folder; empty: none.
   std::string output_root;
+  // The folder of checkpoints, which all shards see, too; empty: none are taken.
+  std::string checkpoint_root;
+  // Random, not 0: proves that shards see the same folder.
+  uint64_t checkpoint_nonce = 1;
+  absl::Duration checkpoint_deadline = absl::Minutes(limits::kCheckpointMinutesMax);
   // The commands that start daemons, for messages to users.
   std::string worker_command = "starling-worker";
   std::string shard_command = "starling-ps";
@@ -257,9 +315,12 @@ class Coordinator {
   // Appends to `actions`.
   void Step(const Event& event, absl::Time now, Actions& actions);
 
-  // True: the submission has passed all checks that need no disk, and the host must check its
-  // folder for event files before it calls Step. False: the host may call Step at once.
-  bool AsksForFolder(const SubmitRequest& request) const;
+  // True: the submission has passed all checks that need no disk, and before it calls Step the host
+  // must read the manifest of FindCheckpoint, if there is one, and check the folder for event files
+  // of the spec, which is the manifest's if the request has none. False: it may call Step at once.
+  bool AsksForDisk(const SubmitRequest& request) const;
+  // The checkpoint that `request.from` names. Unset: none, or it is not known.
+  std::optional<CheckpointInfo> FindCheckpoint(const SubmitRequest& request) const;
 
   uint64_t generation() const;
 

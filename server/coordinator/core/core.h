@@ -15,6 +15,7 @@
 
 #include "absl/time/time.h"
 #include "common/placement/layout.h"
+#include "server/coordinator/core/checkpoints.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/daemon.h"
 #include "server/coordinator/core/job.h"
@@ -35,7 +36,8 @@ class Core {
   absl::Status Load(const StoreSnapshot& snapshot);  // snapshot.cc
   void Start(absl::Time now, absl::Time wall, Actions& actions);
   void Step(const Event& event, absl::Time now, Actions& actions);
-  bool AsksForFolder(const SubmitRequest& request) const;
+  bool AsksForDisk(const SubmitRequest& request) const;
+  std::optional<CheckpointInfo> FindCheckpoint(const SubmitRequest& request) const;
   uint64_t generation() const { return cluster_.generation(); }
 
  private:
@@ -62,10 +64,17 @@ class Core {
   void On(const event::Curves& event);
   void On(const event::Logs& event);
   void On(const event::Explain& event);
+  void On(const event::CreateCheckpoint& event);
+  void On(const event::ListCheckpoints& event);
+  void On(const event::DeleteCheckpoint& event);
   void On(const event::Register& event);
   void On(const event::WorkerReport& event);
   void On(const event::ShardReport& event);
   void On(const event::OutputWritten& event);
+  void On(const event::CheckpointMade& event);
+  void On(const event::CheckpointSealed& event);
+  void On(const event::CheckpointDropped& event);
+  void On(const event::CheckpointsFound& event);
   void On(const event::CallGone& event);
   void On(const event::Tick& event);
 
@@ -80,9 +89,55 @@ class Core {
   bool AskWorkerToInspect(Submission& submission);
   void FinishSubmission(const std::string& key, const Inspection& inspection);
   void RefuseSubmission(const std::string& key, const absl::Status& error);
+  std::string NameOf(const SubmitRequest& request) const;
   absl::StatusOr<Job> MakeJob(const Submission& submission, const Inspection& inspection) const;
   void Accept(Job job, CallId call);
   void RejectSubmission(const std::string& key, absl::Status status);
+
+  // restore.cc: a job whose first values come from a checkpoint
+  absl::Status TakeSource(const event::Submit& event, Submission& submission) const;
+  static absl::Status ResolveModelOf(const Submission& submission, const Inspection& inspection,
+                                     JobSpec& spec);
+  absl::Status CheckSameData(const Submission& submission, const Inspection& inspection) const;
+  absl::Status StartFrom(const Submission& submission, Job& job) const;
+  static void ContinueFrom(const CheckpointManifest& manifest, Job& job);
+  std::set<CheckpointId> SourcesInUse() const;
+  static void OpenEvaluations(Job& job);
+
+  // on_checkpoint.cc: one that is being taken
+  bool WantsCheckpoint(const Job& job) const;
+  bool MayTakeCheckpoint(const Job& job) const;
+  void NoteCheckpointDue(Job& job, uint64_t done) const;
+  void BeginCheckpoints();
+  void BeginCheckpoint(Job& job);
+  bool CutsAtBoundary(const Job& job) const;
+  std::optional<uint64_t> FindBoundary(const Job& job) const;
+  void DecideCheckpoint(Job& job, uint64_t step);
+  void AdvanceCheckpoint(Job& job);
+  void AdvanceParts(Job& job);
+  void TakeCheckpointPart(Shard& shard, const HeldJob& held);
+  void SealAttempt(Job& job);
+  absl::StatusOr<CheckpointManifest> MakeManifest(const Job& job) const;
+  absl::Duration CutDeadline(const Job& job) const;
+  std::string WhoIsLate(const Job& job) const;
+  void NoCheckpointYet(Job& job, const std::string& why, absl::Duration wait);
+  void FailCheckpoint(Job& job, const std::string& why);
+  void GiveUpAttempt(Job& job);
+  void EndCheckpoints(Job& job);
+  Job* FindAttempt(const CheckpointId& id);
+  void AddCheckpoint(const Job& job, JobStatus& status) const;
+  static void AddCheckpoint(const Job& job, ShardJob& orders);
+
+  // on_checkpoint_calls.cc: those that are there, and who asks for one
+  absl::Status CheckCheckpointRoot() const;
+  absl::Status CheckCheckpoints() const;
+  std::string WhyBlind(const Shard& shard) const;
+  bool StillLooks(const Shard& shard) const;
+  void AnswerCheckpoint(uint64_t uid, uint64_t number, const CallReply& reply);
+  void DropCheckpoint(const CheckpointId& id);
+  void DropSurplus(const Job& job);
+  void LookForCheckpoints();
+  void ExpireCheckpointCalls();
 
   // on_output.cc
   absl::Status CheckOutput(const JobSpec& spec) const;
@@ -104,7 +159,10 @@ class Core {
   static absl::Status CheckShares(const JobSpec& spec);
   absl::Status CheckMemoryForBsp(const Job& job) const;
   absl::Status CheckPolicyChange(const Job& job, const Policy& policy) const;
+  StoredPolicy& NewPolicy(Job& job, const Policy& policy, const std::string& by);
   void AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce);
+  uint64_t AddCheckpointPolicy(Job& job);
+  static void DropCheckpointPolicies(Job& job);
   void AdvancePolicy(Job& job);
   std::optional<uint64_t> DecideStep(const Job& job, uint64_t number) const;
   static uint64_t ItemsOfPolicy(const Job& job, uint64_t items);
@@ -316,6 +374,7 @@ class Core {
   }
   std::vector<std::string> Warnings() const;  // status.cc
   static void AddPolicies(const Job& job, JobStatus& status);
+  static std::string WhyNotReproducible(const Job& job, uint64_t end);  // "": it is, up to there
   void AddAverages(const Job& job, JobStatus& status) const;
   void AddWorkerMetrics(const Job& job, JobStatus& status) const;
   void AddShardMetrics(const Job& job, JobStatus& status) const;
@@ -418,6 +477,15 @@ class Core {
   // Ended jobs, by ended_number and uid.
   std::set<std::pair<uint64_t, uint64_t>> ended_;
 
+  // What is on disk, less what is being deleted. Unknown until the disk has answered.
+  KnownCheckpoints checkpoints_;
+  bool checkpoints_listed_ = false;
+  std::string checkpoints_trouble_;  // why they are not listed
+  absl::Time list_checkpoints_at_;   // when they are to be listed; infinite: it has been ordered
+  std::map<CheckpointId, std::vector<CallId>> dropping_;  // and who waits for that
+  std::vector<PendingCheckpoint> checkpoint_calls_;
+  std::deque<std::pair<uint64_t, CheckpointInfo>> checkpoints_made_;  // lately, by nonce
+
   std::map<std::string, Submission> submissions_;  // by job name
   std::map<std::pair<Role, std::string>, PendingRegistration> registrations_;
   std::vector<PendingLogs> logs_;
@@ -440,6 +508,7 @@ class Core {
   std::vector<std::pair<CallId, CallReply>> replies_;
   std::vector<CurveNews> curve_news_;
   std::vector<JobReply> outputs_;
+  Actions disk_actions_;  // of checkpoints
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
   std::set<uint32_t> touched_shards_;  // those with a new report

@@ -107,6 +107,11 @@ struct Shard : Daemon {
   std::string trouble;                         // see ShardReport
   absl::Time reported = absl::InfinitePast();  // when the last report came; not shifted by pauses
 
+  absl::Time since;               // when it registered, or the coordinator started
+  uint64_t checkpoint_nonce = 0;  // as it last reported, like the next
+  std::string checkpoint_error;
+  absl::Time checkpoint_moved = absl::InfinitePast();  // when a part of a checkpoint came further
+
   std::map<uint64_t, Told> told;         // by uid: jobs that the shard has not ended
   std::map<uint64_t, uint64_t> changed;  // uids by Told::version
   std::map<uint64_t, Run> dropped;       // by version, until the shard has seen that version

@@ -14,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/checkpoint/names.h"
 #include "common/data_plan/job_steps.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/core/coordinator.h"
 #include "server/coordinator/core/partition_reports.h"
@@ -60,6 +62,53 @@ struct Unfit {
   std::string why;
 };
 
+// A checkpoint that is being taken (on_checkpoint.cc). Not durable: a restart ends it.
+struct CheckpointAttempt {
+  enum class Stage {
+    kMaking,    // the disk makes its folder
+    kDeciding,  // its step is that of a change of policy, which is not decided yet
+    kCutting,   // partitions come to the step, and keep their values as of then
+    kWriting,   // all do; shards write them
+    kSealing,   // all are written; the disk gets the manifest
+    kDropping   // it has failed; the disk removes its folder
+  };
+  struct Part {  // of a shard
+    std::string name;
+    uint64_t incarnation = 0;
+    uint32_t partitions = 0;  // that it leads
+    CheckpointPart said;      // last
+  };
+  CheckpointId id;
+  uint64_t nonce = 0;
+  bool asked_for = false;
+  Stage stage = Stage::kMaking;
+  absl::Time begun;
+  absl::Time since;                // when `stage` began
+  bool given_up = false;           // it has failed, but the disk has not answered yet
+  std::optional<uint64_t> policy;  // number of that change
+  uint64_t step = 0;
+  // As of the decision. Parts come from these shards alone.
+  std::vector<uint32_t> leaders;   // shards by partition
+  std::map<uint32_t, Part> parts;  // by shard
+  std::string created;
+  int64_t running_us = 0;  // running time when all had captured
+};
+// What is known of a job's checkpoints besides those on disk. Not durable.
+struct CheckpointProgress {
+  std::optional<CheckpointAttempt> attempt;
+  absl::Time last_cut;  // when the last one was decided, or when the job started
+  absl::Time due_since = absl::InfiniteFuture();  // by its rule
+  absl::Time retry_at = absl::InfinitePast();
+  int misses = 0;           // in a row
+  int failed = 0;           // in a row
+  uint64_t failures = 0;    // in all
+  std::string trouble;      // of the last one; empty: it succeeded
+  double last_seconds = 0;  // that the last one took
+  // Steps that were done at `paced`, and those of the half second before.
+  absl::Time paced;
+  uint64_t paced_steps = 0, recent_steps = 0;
+};
+
 struct Job {
   StoredJob stored;  // durable, like the next two
   StoredJobState state;
@@ -94,8 +143,9 @@ struct Job {
   std::optional<double> loss;        // smoothed
   std::optional<PolicyGuard> guard;  // if the job has one
   uint64_t windows_kept = 0;         // the guard's windows when its trend was last stored
-  uint64_t guarded_policy = 0;       // number of the policy that the guard judges
-  JobCurve curve;                    // durable, except for the last seconds before a crash
+  std::string guarded_policy;        // PolicyText of the one that the guard judges
+  CheckpointProgress checkpoint;
+  JobCurve curve;  // durable, except for the last seconds before a crash
   absl::Time curve_saved;
   uint32_t curve_chunks = 0;   // its stored records
   uint64_t curve_session = 0;  // the first step that this coordinator has not read from the store
@@ -128,6 +178,8 @@ struct Job {
   uint32_t epochs() const { return JobEpochs(spec(), samples()); }
   uint64_t steps() const { return JobSteps(spec(), samples()); }
   uint64_t epoch_steps() const { return StepsInFullEpoch(spec(), samples()); }
+  // Where its first values are from: the steps that were done by an earlier run.
+  uint64_t first_step() const { return stored.description().restore().step(); }
   uint64_t steps_in(uint32_t epoch) const { return StepsInEpoch(spec(), samples(), epoch); }
   bool evaluates_at(uint32_t epoch) const { return EvaluatesAt(spec(), samples(), epoch); }
   bool running() const { return state.state() == RUNNING; }
@@ -165,8 +217,20 @@ struct Submission {  // a worker inspects its data
   absl::Time deadline = absl::InfiniteFuture();  // set when a worker is asked
   absl::Time without_worker;                     // since when no worker was available to ask
   absl::Time until;                              // when it is refused, whatever has happened
+  // Where its first values come from, if not from its seed (restore.cc).
+  std::optional<CheckpointManifest> from;
+  Restore::Mode mode = Restore::MODE_UNSPECIFIED;
+  uint64_t manifest_digest = 0;
 
   absl::Status Refusal() const;
+};
+
+struct PendingCheckpoint {  // held until the checkpoint is there, or has failed
+  CallId call;
+  uint64_t uid = 0;  // of the job
+  uint64_t nonce = 0;
+  uint64_t number = 0;  // of the attempt; 0: of the next one
+  absl::Time until;
 };
 
 struct PendingRegistration {  // held until the name's owner reports or is lost

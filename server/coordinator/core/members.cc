@@ -40,7 +40,8 @@ void Core::AddMember(Job& job, Worker& worker) {
   member.set_incarnation(worker.stored.incarnation());
   member.set_name(worker.name());
   if (!job.bsp())
-    member.set_joined_clock(job.partitions.Max(int64_t{0}, &PartitionStatus::clock_min));
+    member.set_joined_clock(
+        job.partitions.Max(static_cast<int64_t>(job.first_step()), &PartitionStatus::clock_min));
   if (roster.members().empty()) job.staffed = now_;
   *roster.add_members() = member;
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),

@@ -103,7 +103,7 @@ void Core::RestoreCurve(Job& job, std::map<uint32_t, StoredCurve> chunks) {
     merges = std::max(merges, chunk.merges());
     job.curve_chunks = number + 1;
   }
-  job.curve.Restore(std::move(points), merges);
+  job.curve.Restore(std::move(points), merges, job.first_step());
   if (!job.curve.points().empty()) job.curve_session = job.curve.points().back().step() + 1;
 }
 

@@ -1,5 +1,6 @@
 // The policy guard of a job (server/coordinator/guard): what it observes and what it changes.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/core/core.h"
@@ -19,7 +20,7 @@ PolicyGuard* Core::GuardOf(Job& job) {
   if (!job.guard.has_value()) {
     const LossTrend trend{job.state.guard().first_loss(), job.state.guard().loss_level()};
     job.guard.emplace(policy.guard(), job.spec().batch().global(), trend);
-    job.guarded_policy = job.policy().number();
+    job.guarded_policy = PolicyText(job.policy().policy());
   }
   return &*job.guard;
 }
@@ -40,8 +41,9 @@ void Core::AdvanceGuard(Job& job) {
   if ((fresh || guard->windows() >= job.windows_kept + kWindowsKept) && KeepTrend(job))
     SaveState(job);
   if (job.next_policy() != nullptr || IsStopped(job)) return;
-  if (job.guarded_policy != job.policy().number()) {
-    job.guarded_policy = job.policy().number();
+  // One that a checkpoint asked for is no change.
+  if (std::string policy = PolicyText(job.policy().policy()); policy != job.guarded_policy) {
+    job.guarded_policy = std::move(policy);
     guard->PolicyChanged();
   }
   const auto tightening = guard->Judge(job.policy().policy());

@@ -114,8 +114,9 @@ absl::Status Core::CheckPolicyChange(const Job& job, const Policy& policy) const
   STARLING_RETURN_IF_ERROR(config::ValidateSpec(spec));
   STARLING_RETURN_IF_ERROR(CheckShares(spec));
   if (policy.kind() == Policy::BSP && !job.bsp()) STARLING_RETURN_IF_ERROR(CheckMemoryForBsp(job));
-  const auto waiting = std::count_if(job.state.policies().begin(), job.state.policies().end(),
-                                     [](const auto& p) { return !p.record().in_force(); });
+  const auto waiting = std::count_if(
+      job.state.policies().begin(), job.state.policies().end(),
+      [](const auto& p) { return !p.record().in_force() && !p.record().checkpoint(); });
   if (static_cast<uint32_t>(waiting) >= limits::kPolicyChangesWaitingMax) {
     return absl::ResourceExhaustedError(
         absl::StrCat(waiting, " changes of job ", job.name(),
@@ -160,17 +161,24 @@ void Core::On(const event::SetPolicy& event) {
   answer(job->state.policies().rbegin()->record().number());
 }
 
-void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce) {
+StoredPolicy& Core::NewPolicy(Job& job, const Policy& policy, const std::string& by) {
   const uint64_t number = job.state.policies().rbegin()->record().number() + 1;
   StoredPolicy& stored = *job.state.add_policies();
-  AddNonce(stored, nonce);
   PolicyRecord& record = *stored.mutable_record();
   record.set_number(number);
   *record.mutable_policy() = policy;
   record.set_by(by);
   record.set_time(TimeText(wall()));
   job.policy_asked = now_;
-  Log(job, absl::StrCat("policy ", number, ", ", PolicyText(policy), ", was requested: ", by));
+  return stored;
+}
+
+void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce) {
+  StoredPolicy& stored = NewPolicy(job, policy, by);
+  AddNonce(stored, nonce);
+  PolicyRecord& record = *stored.mutable_record();
+  Log(job,
+      absl::StrCat("policy ", record.number(), ", ", PolicyText(policy), ", was requested: ", by));
   if (!job.running()) {  // nothing was done under the previous policy
     record.set_step(0);
     record.set_in_force(true);
@@ -180,6 +188,30 @@ void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint
   if (job.running()) advance_.insert(job.uid());
 }
 
+// A change of a running job to the policy that it has: its step is that of a checkpoint. Returns
+// its number.
+uint64_t Core::AddCheckpointPolicy(Job& job) {
+  PolicyRecord& record =
+      *NewPolicy(job, Policy(job.policy().policy()), "checkpoint").mutable_record();
+  record.set_checkpoint(true);
+  SaveState(job);
+  TouchJob(job);
+  advance_.insert(job.uid());
+  return record.number();
+}
+
+// Those that another one has followed, so that only changes that people made add up.
+void Core::DropCheckpointPolicies(Job& job) {
+  auto& policies = *job.state.mutable_policies();
+  const uint64_t in_force = job.policy().number();
+  policies.erase(std::remove_if(policies.begin(), policies.end(),
+                                [&](const StoredPolicy& stored) {
+                                  return stored.record().checkpoint() &&
+                                         stored.record().number() < in_force;
+                                }),
+                 policies.end());
+}
+
 void Core::AdvancePolicy(Job& job) {
   while (PolicyRecord* next = job.next_policy()) {
     if (!next->has_step()) {
@@ -187,21 +219,26 @@ void Core::AdvancePolicy(Job& job) {
       if (!step) return;
       next->set_step(*step);
       SaveState(job);
-      Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
-                            ", takes effect at clock ", *step, ": no worker has started it"));
+      if (!next->checkpoint()) {
+        Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
+                              ", takes effect at clock ", *step, ": no worker has started it"));
+      }
       TouchJob(job);
     }
     if (!job.partitions.All([&](const auto& status) { return status.policy() >= next->number(); }))
       return;
     next->set_in_force(true);
     next->set_time(TimeText(wall()));
-    SaveState(job);
     DropTrainingTable(job);
     job.coverage_changed = true;
     EndTraining(job, next->step());
-    Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
-                          ", is in force from clock ", next->step(), " on all ",
-                          job.partitions.size(), " partitions"));
+    if (!next->checkpoint()) {
+      Log(job, absl::StrCat("policy ", next->number(), ", ", PolicyText(next->policy()),
+                            ", is in force from clock ", next->step(), " on all ",
+                            job.partitions.size(), " partitions"));
+    }
+    DropCheckpointPolicies(job);
+    SaveState(job);
     TouchJob(job);
   }
 }

@@ -30,6 +30,9 @@ void Core::On(const event::ShardReport& event) {
     shard.sequence = report.sequence();
     shard.memory_room = report.memory_room();
     shard.trouble = std::string(CutUtf8(report.trouble(), limits::kFaultBytesMax));
+    shard.checkpoint_nonce = report.checkpoint_nonce();
+    shard.checkpoint_error =
+        std::string(CutUtf8(report.checkpoint_error(), limits::kFaultBytesMax));
     shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));
     TakeHeld(shard, report);
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
@@ -79,6 +82,7 @@ void Core::SetHeld(Shard& shard, const HeldJob& held) {
   CountViews(shard, uid, 1);
   // The job may have been deleted, or have ended on the shard.
   touched_jobs_.emplace(shard.id(), uid);
+  if (held.has_checkpoint()) TakeCheckpointPart(shard, held);
 }
 
 void Core::DropHeld(Shard& shard, uint64_t uid) {

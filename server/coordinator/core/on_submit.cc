@@ -12,7 +12,6 @@
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/records.h"
-#include "server/coordinator/core/resolve_model.h"
 #include "server/coordinator/leases/lease_id.h"
 
 namespace starling::coordinator {
@@ -76,6 +75,7 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   STARLING_RETURN_IF_ERROR(CheckTensorboard(spec));
   STARLING_RETURN_IF_ERROR(CheckOutput(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
+  if (spec.has_checkpoint()) STARLING_RETURN_IF_ERROR(CheckCheckpoints());
   uint64_t bytes = spec.ByteSizeLong();
   for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
   if (submissions_.size() >= kSubmissionsQueuedMax || bytes > kSubmissionsQueuedBytesMax) {
@@ -132,15 +132,17 @@ absl::Status Core::CheckTensorboard(const JobSpec& spec) const {
   return absl::OkStatus();
 }
 
-bool Core::AsksForFolder(const SubmitRequest& request) const {
-  const std::string& name = request.spec().name();
-  return !request.spec().tensorboard().empty() && !request.dry_run() && by_name_.count(name) == 0 &&
-         submissions_.count(name) == 0 && CheckSubmission(request).ok();
+bool Core::AsksForDisk(const SubmitRequest& request) const {
+  const std::string name = NameOf(request);
+  if (!request.dry_run() && (by_name_.contains(name) || submissions_.contains(name))) return false;
+  if (!request.from().empty()) return FindCheckpoint(request) && CheckCheckpoints().ok();
+  return !request.spec().tensorboard().empty() && !request.dry_run() &&
+         CheckSubmission(request).ok();
 }
 
 void Core::On(const event::Submit& event) {
   const SubmitRequest& request = event.request;
-  const std::string& name = request.spec().name();
+  const std::string name = NameOf(request);
   // A dry run also reports other errors, even if the name is taken.
   if (Job* job = FindJob(name); job != nullptr && !request.dry_run()) {
     if (request.nonce() != 0 && job->stored.submit_nonce() == request.nonce()) {
@@ -164,17 +166,18 @@ void Core::On(const event::Submit& event) {
     it->second.call = event.call;
     return;
   }
-  if (absl::Status status = CheckSubmission(request); !status.ok()) {
-    return Reply(event.call, std::move(status));
-  }
+  Submission taken;
+  taken.request = request;
+  absl::Status status = TakeSource(event, taken);
+  if (status.ok()) status = CheckSubmission(taken.request);
+  if (!status.ok()) return Reply(event.call, std::move(status));
   if (!event.tensorboard.ok()) {
     return Reply(event.call, absl::InvalidArgumentError(absl::StrCat(
                                  "tensorboard: ", event.tensorboard.message(),
                                  " (the coordinator writes the event files, on its machine)")));
   }
-  Submission& submission = submissions_[key];
+  Submission& submission = submissions_[key] = std::move(taken);
   submission.call = event.call;
-  submission.request = request;
   submission.inspect = (generation() << 32) + ++last_inspect_;
   submission.without_worker = now_;
   submission.until = now_ + options_.submit_deadline;
@@ -292,7 +295,8 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
         ": choose a batch of at least ",
         (inspection.train_samples() + limits::kStepsPerEpochMax - 1) / limits::kStepsPerEpochMax));
   }
-  STARLING_RETURN_IF_ERROR(ResolveModel(inspection, spec));
+  STARLING_RETURN_IF_ERROR(CheckSameData(submission, inspection));
+  STARLING_RETURN_IF_ERROR(ResolveModelOf(submission, inspection, spec));
   STARLING_RETURN_IF_ERROR(CheckSpecSize(spec));
   STARLING_RETURN_IF_ERROR(CheckOutput(spec));  // another job may have taken the file meanwhile
   STARLING_RETURN_IF_ERROR(PlanPartitions(job));
@@ -300,6 +304,7 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
   NoteWarnings(submission.request.spec(), inspection, job.stored);
   job.state.set_state(PENDING);
   StartPolicies(job);
+  STARLING_RETURN_IF_ERROR(StartFrom(submission, job));
   PlanOutput(job);
   if (spec.optimizer().learning_rate().has_cosine() && spec.stop().wall_time_seconds() > 0 &&
       spec.stop().epochs() == limits::kEpochsMax && spec.stop().steps() == 0) {
@@ -322,7 +327,10 @@ void Core::Accept(Job accepted, CallId call) {
   job.stored.mutable_description()->mutable_run()->set_job_uid(uid);
   Enlist(job);
   batch_.puts[records::Job(uid)] = job.stored.SerializeAsString();
+  for (const auto& [epoch, result] : job.results)
+    Put(records::JobResult(uid, epoch), result.SerializeAsString());
   SaveState(job);
+  SaveCurve(job);
   Log(job, absl::StrCat("accepted: ", job.samples(), " training samples, ", job.stored.parameters(),
                         " parameters in ", job.partitions.size(), " partitions, ", job.steps(),
                         " steps in ", job.epochs(), " epochs"));

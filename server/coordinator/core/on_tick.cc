@@ -37,6 +37,8 @@ void Core::On(const event::Tick& event) {
     if (shard.parked && now_ >= shard.parked->until) AnswerHeld(shard);
   }
   ExpireSubmissions();
+  ExpireCheckpointCalls();
+  LookForCheckpoints();
   ForgetDaemons();
   ForgetJobs();
   if (now_ - pending_seen_ >= kPendingPeriod) {
@@ -52,10 +54,12 @@ void Core::On(const event::Tick& event) {
     const double limit = job.spec().stop().wall_time_seconds();
     const uint64_t done = StepsDone(job);
     NoteSteps(job, done);
+    NoteCheckpointDue(job, done);
     NoteEvaluation(job);
     const bool training = done < job.steps();
     if (limit > 0 && !IsStopped(job) && training && RunningSeconds(job) >= limit) StopTraining(job);
   }
+  BeginCheckpoints();
 }
 
 // The worker is live but does not become ready; another one may.

@@ -179,6 +179,7 @@ ShardJob Core::BuildShardJob(const Job& job) const {
   if (!job.evaluations.empty()) keep = std::min(keep, job.evaluations.begin()->first);
   orders.set_discard_cuts_before(keep);
   if (job.state.has_training_end()) orders.set_training_end(job.state.training_end());
+  AddCheckpoint(job, orders);
   if (job.spec().clip().scope() != Clip::GLOBAL && job.spec().precision() != PRECISION_FP16)
     return orders;
   for (const View& view : job.state.views()) {
@@ -329,6 +330,7 @@ void Core::AnswerHeld(Shard& shard) {
   const ParkedCall parked = *std::exchange(shard.parked, std::nullopt);
   ShardOrders orders = NewAnswer<ShardOrders>();
   orders.set_version(parked.orders_seen);
+  if (!options_.checkpoint_root.empty()) orders.set_checkpoint_nonce(options_.checkpoint_nonce);
   AddChanges(shard, parked.orders_seen, orders);
   orders.set_unchanged(orders.version() == parked.orders_seen);
   orders.set_sequence_taken(shard.sequence);

@@ -39,6 +39,7 @@ void Core::Advance(Job& job) {
   if (!job.recovering) {
     AdvanceGuard(job);
     AdvancePolicy(job);
+    AdvanceCheckpoint(job);
     GrantEvaluation(job);
     GrantTraining(job);
   }
@@ -93,7 +94,11 @@ void Core::GrantTraining(Job& job) {
   if (job.bsp() || items == 0) return;
   if (job.state.stopping()) return;
   const bool fresh = !job.training;
-  if (fresh) job.training.emplace(TableOptions(job, TRAIN, job.state.epoch(), items));
+  if (fresh) {
+    job.training.emplace(TableOptions(job, TRAIN, job.state.epoch(), items));
+    const uint64_t before = job.state.epoch() * job.epoch_steps();
+    if (job.first_step() > before) job.training->Covered(0, job.first_step() - before);
+  }
   const bool due =
       job.training->unconfirmed() > 0 && now_ >= job.coverage_read + kCoverageReadPeriod;
   if (fresh || job.coverage_changed || due) job.coverage_changed = !MarkCovered(job, *job.training);
@@ -257,6 +262,7 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   if (job.loss) job.state.set_train_loss(*job.loss);
   SetState(job, state);
   job.state.set_reason(reason);
+  EndCheckpoints(job);
   if (job.state.roster().members_size() > 0) {
     job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
     job.state.mutable_roster()->clear_members();

@@ -234,7 +234,8 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   job.state.clear_reason();
   job.state.mutable_roster()->set_number(1);
   job.state.set_started_us(absl::ToUnixMicros(wall()));
-  job.running_since = now_;
+  job.running_since = job.checkpoint.last_cut = now_;
+  OpenEvaluations(job);
   SaveState(job);
   Log(job, absl::StrCat("starts on ",
                         Count(std::set<ShardId>(places.begin(), places.end()).size(), "shard"),

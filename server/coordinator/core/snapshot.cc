@@ -173,11 +173,7 @@ void Core::RestoreJob(Job& job) {
     worker.member_of = worker.job = job.uid();
     worker.ordered_at = ++last_order_;
   }
-  for (uint32_t epoch = 0; epoch < job.state.epoch(); ++epoch) {
-    auto result = job.results.find(epoch);
-    const bool evaluated = result != job.results.end() && result->second.evaluated();
-    if (!evaluated && job.evaluates_at(epoch)) job.evaluations[epoch];
-  }
+  OpenEvaluations(job);
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   job.losses_from.reset();
   job.recovering = !job.bsp() || !job.evaluations.empty();  // BSP trains without leases

@@ -43,7 +43,8 @@ uint64_t Core::StepsReported(const Job& job) const {
   const uint32_t epoch = job.state.epoch();
   const uint64_t open =
       job.state.state() == PENDING ? 0 : job.partitions.CountCovered(epoch, job.steps_in(epoch));
-  return std::min(epoch * job.epoch_steps() + open, job.steps());
+  // Before the first reports, those that were done in the run that the job goes on from.
+  return std::min(std::max(epoch * job.epoch_steps() + open, job.first_step()), job.steps());
 }
 
 void Core::NoteTested(Job& job, uint32_t epoch) {
@@ -122,6 +123,7 @@ JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   AddWorkerMetrics(job, status);
   AddShardMetrics(job, status);
   AddCopies(job, status);
+  AddCheckpoint(job, status);
   if (job.over()) AddAverages(job, status);
   status.set_kept_until(KeptUntil(job));
   return status;
@@ -163,19 +165,25 @@ JobReply Core::DescribeJob(const Job& job) const {
 
 void Core::AddPolicies(const Job& job, JobStatus& status) {
   status.set_policy(PolicyText(job.policy().policy()));
-  status.set_reproducible(true);
+  for (const StoredPolicy& stored : job.state.policies()) *status.add_policies() = stored.record();
+  status.set_not_reproducible_because(WhyNotReproducible(job, job.steps()));
+  status.set_reproducible(status.not_reproducible_because().empty());
+}
+
+std::string Core::WhyNotReproducible(const Job& job, uint64_t end) {
+  // The run that it goes on from was not.
+  if (!job.stored.not_reproducible_because().empty()) return job.stored.not_reproducible_because();
   const auto& policies = job.state.policies();
   for (int i = 0; i < policies.size(); ++i) {
     const PolicyRecord& record = policies[i].record();
-    *status.add_policies() = record;
     const bool ends = i + 1 < policies.size() && policies[i + 1].record().in_force();
-    const uint64_t end = ends ? policies[i + 1].record().step() : job.steps();
-    const bool any_step = record.in_force() && record.step() < end;
-    if (record.policy().kind() == Policy::BSP || !any_step || !status.reproducible()) continue;
-    status.set_reproducible(false);
-    status.set_not_reproducible_because(absl::StrCat(
-        PolicyText(record.policy()), " applies contributions in the order of their arrival"));
+    const uint64_t last = ends ? std::min(end, policies[i + 1].record().step()) : end;
+    const bool any_step = record.in_force() && record.step() < last;
+    if (record.policy().kind() == Policy::BSP || !any_step) continue;
+    return absl::StrCat(PolicyText(record.policy()),
+                        " applies contributions in the order of their arrival");
   }
+  return "";
 }
 
 void Core::AddWorkerMetrics(const Job& job, JobStatus& status) const {

@@ -50,14 +50,17 @@ JobCurve::JobCurve(size_t points_max) : points_max_(points_max) {
   STARLING_CHECK(points_max >= 2 && points_max % 2 == 0, "points_max must be even");
 }
 
-void JobCurve::Restore(std::vector<CurvePoint> points, uint32_t merges) {
+void JobCurve::Restore(std::vector<CurvePoint> points, uint32_t merges, uint64_t earlier) {
   points_.clear();
   for (CurvePoint& point : points) {
     const uint64_t last = points_.empty() ? 0 : points_.back().step();
     if (point.step() > last && points_.size() < points_max_) points_.push_back(std::move(point));
   }
+  earlier_ = earlier;
   seen_max_ = 0;
-  for (const CurvePoint& point : points_) seen_max_ = std::max(seen_max_, point.staleness_max());
+  for (const CurvePoint& point : points_) {
+    if (point.step() > earlier_) seen_max_ = std::max(seen_max_, point.staleness_max());
+  }
   merges_ = std::min(merges, 62u);
   MarkSaved();
 }
@@ -114,6 +117,7 @@ CurvePoint JobCurve::Add(const Moment& moment) {
 void JobCurve::SetStaleness(const Moment& moment, CurvePoint& point) {
   std::vector<uint64_t> fresh = moment.staleness;
   for (const CurvePoint& old : points_) {
+    if (old.step() <= earlier_) continue;
     for (size_t i = 0; i < fresh.size() && i < static_cast<size_t>(old.staleness_histogram_size());
          ++i) {
       fresh[i] -= std::min(fresh[i], old.staleness_histogram(static_cast<int>(i)));

@@ -23,8 +23,9 @@ class JobCurve {
   explicit JobCurve(size_t points_max = limits::kCurvePointsMax);
 
   // Continues from stored points: ascending steps, at most points_max points (the rest are
-  // dropped), after `merges` merges.
-  void Restore(std::vector<CurvePoint> points, uint32_t merges);
+  // dropped), after `merges` merges. Those up to the step `earlier` are of an earlier run, whose
+  // counters are not those of later moments.
+  void Restore(std::vector<CurvePoint> points, uint32_t merges, uint64_t earlier = 0);
 
   // Adds what finished training work reported; it counts for the next point.
   void Observe(double loss_sum, uint64_t samples, uint64_t correct);
@@ -55,6 +56,7 @@ class JobCurve {
   // Points [first_unsaved, size) are not stored yet. A merge makes all points unsaved.
   size_t first_unsaved() const { return saved_; }
   void MarkSaved() { saved_ = points_.size(); }
+  void MarkUnsaved() { saved_ = 0; }
 
  private:
   void MergeNeighbours();
@@ -65,6 +67,7 @@ class JobCurve {
   uint32_t merges_ = 0;
   size_t saved_ = 0;
 
+  uint64_t earlier_ = 0;   // see Restore
   uint64_t seen_max_ = 0;  // the greatest lead since the job's start, as of the last point
 
   // Reported since the last point.

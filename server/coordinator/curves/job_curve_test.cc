@@ -197,6 +197,26 @@ TEST(JobCurve, GoesOnFromWhatWasStored) {
   EXPECT_THAT(Histogram(point), ElementsAre(15)) << "what the points before do not have";
 }
 
+TEST(JobCurve, CountersOfAnEarlierRunDoNotGoOn) {
+  JobCurve before(8);
+  JobCurve::Moment moment = At(10, 1);
+  moment.staleness = {100, 0, 7};
+  moment.staleness_max = 2;
+  before.Add(moment);
+  JobCurve curve(8);
+  curve.Restore(before.points(), 0, 10);
+  curve.MarkUnsaved();
+  EXPECT_EQ(curve.first_unsaved(), 0u);
+  moment = At(12, 2);
+  moment.staleness = {4, 1};
+  moment.staleness_max = 1;
+  EXPECT_THAT(Histogram(curve.Add(moment)), ElementsAre(4, 1));
+  moment = At(13, 3);
+  moment.staleness = {6, 1};
+  moment.staleness_max = 1;
+  EXPECT_THAT(Histogram(curve.Add(moment)), ElementsAre(2));
+}
+
 TEST(JobCurve, WhatWasStoredIsTakenOnlyWhereItMakesSense) {
   std::vector<CurvePoint> points(5);
   points[0].set_step(3);

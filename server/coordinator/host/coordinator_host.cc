@@ -12,7 +12,7 @@
 namespace starling::coordinator {
 namespace {
 
-constexpr absl::Duration kFolderDeadline = absl::Seconds(10);
+constexpr absl::Duration kDiskDeadline = absl::Seconds(10);
 
 }  // namespace
 
@@ -41,6 +41,7 @@ CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
       store_(std::move(parts.store)),
       curves_(options.tensorboard_root, parts.make_loop),
       outputs_(options.output_root, std::move(parts.read), parts.make_loop),
+      checkpoints_(std::move(parts.checkpoints), parts.make_loop),
       loop_(parts.make_loop("coordinator")) {}
 
 CoordinatorHost::~CoordinatorHost() { Stop(); }
@@ -53,36 +54,62 @@ CallId CoordinatorHost::Call(MakeEvent make_event, Done done) {
     waiting_.emplace(call, std::move(*shared));
     const Event event = make_event(call);
     const auto* const submit = std::get_if<event::Submit>(&event);
-    if (submit == nullptr || !core_->AsksForFolder(submit->request)) return Step(event);
-    AskForFolder(call, submit->request);
+    if (submit == nullptr || !core_->AsksForDisk(submit->request)) return Step(event);
+    AskDisk(call, submit->request);
   });
   if (!posted) (*shared)(absl::UnavailableError("the coordinator is shutting down"));
   return call;
 }
 
-void CoordinatorHost::AskForFolder(CallId call, const SubmitRequest& request) {
-  const std::string folder = request.spec().tensorboard();
-  // If a disk hangs, checks stay in progress even after their calls have timed out.
-  if (folders_asked_ >= limits::kSubmissionsMax) {
+void CoordinatorHost::AskDisk(CallId call, const SubmitRequest& request) {
+  // If a disk hangs, it is still asked after the calls have timed out.
+  if (disk_asked_ >= limits::kSubmissionsMax) {
     return Answer(call, absl::ResourceExhaustedError(absl::StrCat(
-                            "tensorboard: ", folders_asked_,
-                            " folders for event files are being "
-                            "checked on the coordinator's machine: try again in a moment")));
+                            disk_asked_,
+                            " submissions wait for a disk of the coordinator's machine, for their "
+                            "checkpoints or their folders of event files: try again in a moment")));
   }
-  ++folders_asked_;
-  const EventLoop::TimerId timer = loop_->PostAfter(kFolderDeadline, [this, call, folder] {
-    Answer(call, absl::DeadlineExceededError(absl::StrCat(
-                     "tensorboard: the check whether event files can be written to ", folder,
-                     " took longer than ", absl::FormatDuration(kFolderDeadline),
-                     ": its disk hangs, on the coordinator's machine")));
+  ++disk_asked_;
+  const std::string what = request.from().empty()
+                               ? absl::StrCat(
+                                     "tensorboard: the check whether event files can be "
+                                     "written to ",
+                                     request.spec().tensorboard())
+                               : absl::StrCat("from: reading checkpoint ", request.from());
+  const EventLoop::TimerId timer = loop_->PostAfter(kDiskDeadline, [this, call, what] {
+    Answer(call, absl::DeadlineExceededError(
+                     absl::StrCat(what, " took longer than ", absl::FormatDuration(kDiskDeadline),
+                                  ": its disk hangs, on the coordinator's machine")));
   });
-  curves_.Check(folder, [this, call, timer, request](absl::Status status) {
-    loop_->Post([this, call, timer, request, status = std::move(status)] {
-      --folders_asked_;
-      loop_->Cancel(timer);
-      if (waiting_.count(call) > 0) Step(event::Submit{call, request, status});
+  event::Submit event{call, request};
+  const std::optional<CheckpointInfo> info = core_->FindCheckpoint(request);
+  if (!info) return AskForFolder(std::move(event), timer);
+  checkpoints_.Read(*info, [this, event = std::move(event),
+                            timer](absl::StatusOr<CheckpointManifest> manifest) mutable {
+    event.from = std::move(manifest);
+    loop_->Post([this, event = std::move(event), timer]() mutable {
+      AskForFolder(std::move(event), timer);
     });
   });
+}
+
+// For event files, if the job asks for them.
+void CoordinatorHost::AskForFolder(event::Submit event, EventLoop::TimerId timer) {
+  const bool continues = event.from && event.from->ok() && !event.request.has_spec();
+  const JobSpec& spec = continues ? (*event.from)->job().spec() : event.request.spec();
+  const std::string folder = spec.tensorboard();
+  if (folder.empty() || event.request.dry_run()) return EndAsking(std::move(event), timer);
+  curves_.Check(folder, [this, event = std::move(event), timer](absl::Status status) mutable {
+    event.tensorboard = std::move(status);
+    loop_->Post(
+        [this, event = std::move(event), timer]() mutable { EndAsking(std::move(event), timer); });
+  });
+}
+
+void CoordinatorHost::EndAsking(event::Submit event, EventLoop::TimerId timer) {
+  --disk_asked_;
+  loop_->Cancel(timer);
+  if (waiting_.count(event.call) > 0) Step(event);
 }
 
 void CoordinatorHost::Gone(CallId call) {
@@ -106,6 +133,7 @@ void CoordinatorHost::Stop() {
   BeginShutdown();
   outputs_.Stop();
   curves_.Stop();
+  checkpoints_.Stop();
   loop_->Stop();
 }
 
@@ -113,6 +141,13 @@ void CoordinatorHost::Step(const Event& event) {
   Actions actions;
   core_->Step(event, loop_->Now(), actions);
   CarryOut(std::move(actions));
+}
+
+// On any thread.
+void CoordinatorHost::PostStep(Event event) {
+  loop_->Post([this, event = std::move(event)] {
+    if (closed_.ok()) Step(event);
+  });
 }
 
 void CoordinatorHost::CarryOut(Actions actions) {
@@ -144,10 +179,32 @@ void CoordinatorHost::Do(const action::WriteCurve& action) { curves_.Write(actio
 void CoordinatorHost::Do(const action::WriteOutput& action) {
   outputs_.Write(action.job,
                  [this, uid = action.job.status().uid()](absl::StatusOr<uint64_t> bytes) {
-                   loop_->Post([this, event = event::OutputWritten{uid, std::move(bytes)}] {
-                     if (closed_.ok()) Step(event);
-                   });
+                   PostStep(event::OutputWritten{uid, std::move(bytes)});
                  });
+}
+
+void CoordinatorHost::Do(const action::MakeCheckpoint& action) {
+  checkpoints_.Make(action, [this, id = action.id](absl::Status status) {
+    PostStep(event::CheckpointMade{id, std::move(status)});
+  });
+}
+
+void CoordinatorHost::Do(const action::SealCheckpoint& action) {
+  checkpoints_.Seal(action, [this, id = action.id](absl::StatusOr<CheckpointInfo> info) {
+    PostStep(event::CheckpointSealed{id, std::move(info)});
+  });
+}
+
+void CoordinatorHost::Do(const action::DropCheckpoint& action) {
+  checkpoints_.Drop(action, [this, id = action.id](absl::Status status) {
+    PostStep(event::CheckpointDropped{id, std::move(status)});
+  });
+}
+
+void CoordinatorHost::Do(const action::ListCheckpoints& action) {
+  checkpoints_.List(action, [this](absl::StatusOr<std::vector<CheckpointInfo>> found) {
+    PostStep(event::CheckpointsFound{std::move(found)});
+  });
 }
 
 void CoordinatorHost::Do(const action::Log& action) { spdlog::info("{}", action.sentence); }

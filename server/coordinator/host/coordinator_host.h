@@ -8,12 +8,16 @@
 #include <map>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/admin/health.h"
+#include "common/checkpoint/disk.h"
 #include "common/event_loop/threaded_loop.h"
+#include "proto/checkpoint.pb.h"
 #include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/host/checkpoint_keeper.h"
 #include "server/coordinator/host/control_traffic.h"
 #include "server/coordinator/host/curve_writer.h"
 #include "server/coordinator/host/output_writer.h"
@@ -29,6 +33,8 @@ class CoordinatorHost {
     // kUnavailable, and the process must end.
     std::function<void(const absl::Status&)> on_fatal;
     ReadValues read = nullptr;  // for spec.output
+    // What options.checkpoint_root names; null: it is empty.
+    std::shared_ptr<CheckpointDisk> checkpoints = nullptr;
     MakeEventLoop make_loop = ThreadedLoop::Make;
     std::function<absl::Time()> wall = absl::Now;  // thread-safe; shown to users only
   };
@@ -41,8 +47,9 @@ class CoordinatorHost {
                                                                 Parts parts);
   ~CoordinatorHost();  // Stop()
 
-  // Thread-safe. Returns the id for Gone. If the core asks for it, first checks whether event files
-  // can be written to a submission's folder; kDeadlineExceeded if the check takes more than 10 s.
+  // Thread-safe. Returns the id for Gone. If the core asks for it, first reads the checkpoint that
+  // a submission starts from, and checks whether event files can be written to its folder;
+  // kDeadlineExceeded if that takes more than 10 s.
   CallId Call(MakeEvent make_event, Done done);
   // The caller hung up: `done` runs with kCancelled, unless it has already run. Thread-safe.
   void Gone(CallId call);
@@ -70,10 +77,17 @@ class CoordinatorHost {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action);
   void Do(const action::WriteOutput& action);
+  void Do(const action::MakeCheckpoint& action);
+  void Do(const action::SealCheckpoint& action);
+  void Do(const action::DropCheckpoint& action);
+  void Do(const action::ListCheckpoints& action);
   void Do(const action::Log& action);
 
   void Tick();
-  void AskForFolder(CallId call, const SubmitRequest& request);
+  void PostStep(Event event);
+  void AskDisk(CallId call, const SubmitRequest& request);
+  void AskForFolder(event::Submit event, EventLoop::TimerId timer);
+  void EndAsking(event::Submit event, EventLoop::TimerId timer);
   void Answer(CallId call, CallReply reply);
   void AnswerAll(const absl::Status& status);
 
@@ -88,11 +102,12 @@ class CoordinatorHost {
   std::unique_ptr<Coordinator> core_;
   std::unique_ptr<StateStore> store_;
   std::map<CallId, Done> waiting_;
-  size_t folders_asked_ = 0;  // checks in progress, including those of answered calls
-  absl::Status closed_;       // not OK: the core has stopped, and every call gets this status
+  size_t disk_asked_ = 0;  // submissions of which the disk is asked, and those answered meanwhile
+  absl::Status closed_;    // not OK: the core has stopped, and every call gets this status
 
   CurveWriter curves_;
   OutputWriter outputs_;
+  CheckpointKeeper checkpoints_;
   std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };
 

@@ -114,6 +114,9 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
   STARLING_CALL(Curves, CurvesRequest, CurvesReply)
   STARLING_CALL(Logs, LogsRequest, LogsReply)
   STARLING_CALL(Explain, ExplainRequest, ExplainReply)
+  STARLING_CALL(CreateCheckpoint, CreateCheckpointRequest, CreateCheckpointReply)
+  STARLING_CALL(ListCheckpoints, ListCheckpointsRequest, ListCheckpointsReply)
+  STARLING_CALL(DeleteCheckpoint, DeleteCheckpointRequest, Empty)
 #undef STARLING_CALL
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
 #include "common/data_plan/job_steps.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/records.h"
@@ -32,8 +33,7 @@ void SetLoss(double loss, StepMetrics& metrics) {
 MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
   if (options_.tensorboard_root.empty()) options_.tensorboard_root = "/runs";
   if (options_.output_root.empty()) options_.output_root = "/outputs";
-  // Of hundreds, orders are copied for most of a test's time.
-  options_.lease_items_max = std::min(options_.lease_items_max, 16u);
+  if (options_.checkpoint_root.empty()) options_.checkpoint_root = "/checkpoints";
   StartCoordinator();
 }
 
@@ -43,6 +43,7 @@ void MiniCluster::StartCoordinator() {
   auto created = Coordinator::Create(options, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);
+  disk_.clear();  // what the coordinator before was doing
   Actions actions;
   core->Start(now, now + wall_ahead, actions);
   CarryOut(std::move(actions));
@@ -118,8 +119,42 @@ void MiniCluster::Round() {
   for (auto& [name, shard] : shards) {
     if (shard.alive) Report(shard);
   }
+  if (!disk_hangs) AnswerDisk();
   now += kRound;
   Tick();
+}
+
+void MiniCluster::AnswerDisk() {
+  for (const Action& action : std::exchange(disk_, {})) Step(AnswerOfDisk(action));
+}
+
+Event MiniCluster::AnswerOfDisk(const Action& action) {
+  if (const auto* make = std::get_if<action::MakeCheckpoint>(&action)) {
+    if (makes.ok()) folders.insert(make->id);
+    return event::CheckpointMade{make->id, makes};
+  }
+  if (const auto* seal = std::get_if<action::SealCheckpoint>(&action)) {
+    if (!seals.ok()) return event::CheckpointSealed{seal->id, seals};
+    EXPECT_TRUE(folders.erase(seal->id) > 0) << "sealed without a folder";
+    checkpoints[seal->id] = seal->manifest;
+    return event::CheckpointSealed{
+        seal->id, DescribeCheckpoint(seal->manifest, EncodeManifest(seal->manifest))};
+  }
+  if (const auto* drop = std::get_if<action::DropCheckpoint>(&action)) {
+    if (!drops.ok()) return event::CheckpointDropped{drop->id, drops};
+    folders.erase(drop->id);
+    checkpoints.erase(drop->id);
+    dropped.push_back(drop->id);
+    return event::CheckpointDropped{drop->id, absl::OkStatus()};
+  }
+  const auto& list = std::get<action::ListCheckpoints>(action);
+  if (!lists.ok()) return event::CheckpointsFound{lists};
+  if (list.first)
+    std::erase_if(folders, [&](const CheckpointId& id) { return id.cluster == list.cluster; });
+  std::vector<CheckpointInfo> found;
+  for (const auto& [id, manifest] : checkpoints)
+    found.push_back(DescribeCheckpoint(manifest, EncodeManifest(manifest)));
+  return event::CheckpointsFound{found};
 }
 
 bool MiniCluster::RunUntil(const std::function<bool()>& condition, absl::Duration limit) {
@@ -309,10 +344,18 @@ uint64_t MiniCluster::Begun(const JobDescription& job) const {
   return items.empty() ? epoch * full : epoch * full + items.rbegin()->first + 1;
 }
 
+// What a job that goes on from a checkpoint has from there.
+void MiniCluster::CoverBefore(const JobDescription& job) {
+  const uint64_t full = StepsInFullEpoch(job.spec(), job.train_samples());
+  for (uint64_t step = 0; step < job.restore().step(); ++step)
+    covered[job.run().job_uid()][static_cast<uint32_t>(step / full)][step % full] = 1;
+}
+
 void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.rejoin()) return;
   if (orders.generation() > shard.generation) shard.reports.TellAll();
   shard.generation = orders.generation();
+  shard.checkpoint_nonce = shard.checkpoint_error.empty() ? orders.checkpoint_nonce() : 0;
   shard.reports.Taken(orders.sequence_taken());
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;
   shard.orders_seen = orders.version();
@@ -324,6 +367,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   for (const ShardJob& job : changes.jobs) {
     const uint64_t uid = job.run().job_uid();
     if (job.has_job()) shard.descriptions[uid] = job.job();
+    if (job.has_job() && covered[uid].empty()) CoverBefore(job.job());
     shard.described += job.has_job();
     shard.reports.Hold(job.run());
     if (!job.over()) {
@@ -394,6 +438,51 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   return status;
 }
 
+// What the shard has of a checkpoint, one round further.
+void MiniCluster::ReportCheckpoint(MiniShard& shard, const ShardJob& orders, ShardReport& report) {
+  const uint64_t uid = orders.run().job_uid();
+  const ShardCheckpoint& wanted = orders.checkpoint();
+  if (!orders.has_checkpoint()) {
+    shard.parts.erase(uid);
+    return;
+  }
+  const auto id = ParseCheckpointId(wanted.id());
+  ASSERT_TRUE(id && id->number == wanted.number());
+  CheckpointPart& part = shard.parts[uid];
+  if (part.number() != wanted.number()) {
+    part.Clear();
+    part.set_number(wanted.number());
+    part.set_state(CheckpointPart::WAITING);
+    const bool late = Begun(shard.descriptions.at(uid)) > wanted.step();
+    if (late || shard.checkpoint_misses) {
+      part.set_state(CheckpointPart::MISSED);
+      part.set_error("partition 0 has begun the step");
+    }
+  }
+  if (part.state() == CheckpointPart::WAITING && Covered(uid) >= wanted.step() &&
+      !shard.checkpoint_waits) {
+    for (const PartitionOrders& partition : orders.partitions())
+      part.set_captured(part.captured() + (partition.backup() ? 0 : 1));
+    part.set_state(CheckpointPart::WRITING);
+    part.set_step(wanted.step());
+    part.set_skipped(shard.checkpoint_skipped);
+    if (shard.checkpoint_copy) part.set_copy_epoch(*shard.checkpoint_copy);
+  } else if (part.state() == CheckpointPart::WRITING) {
+    part.set_bytes(std::min(shard.checkpoint_bytes, part.bytes() + shard.checkpoint_pace));
+    if (part.bytes() == shard.checkpoint_bytes) part.set_state(CheckpointPart::WRITTEN);
+    part.mutable_file()->set_name(ShardFileName(ShardId(shard.identity.id())));
+    part.mutable_file()->set_bytes(shard.checkpoint_bytes);
+    part.mutable_file()->set_xxh3("0123456789abcdef");
+  }
+  if (!shard.checkpoint_fails.empty()) {
+    part.set_state(CheckpointPart::FAILED);
+    part.set_error(shard.checkpoint_fails);
+  }
+  HeldJob& held = *report.add_held();
+  *held.mutable_run() = orders.run();
+  *held.mutable_checkpoint() = part;
+}
+
 void MiniCluster::Report(MiniShard& shard) {
   const auto take = [&] {
     const CallReply* reply = Answer(shard.call);
@@ -419,7 +508,12 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_generation(shard.generation);
   report.set_orders_seen(shard.orders_seen);
   report.set_memory_room(memory_room);
+  report.set_checkpoint_nonce(shard.checkpoint_nonce);
+  report.set_checkpoint_error(shard.checkpoint_error);
   shard.reports.Fill(shard.sequence, report);
+  for (const auto& [uid, job] : shard.orders.jobs()) {
+    if (!job.over()) ReportCheckpoint(shard, job, report);
+  }
   report_bytes = report.ByteSizeLong();
   shard.call = NewCall();
   Step(event::ShardReport{shard.call, report});
@@ -456,7 +550,17 @@ CallReply MiniCluster::Submit(const JobSpec& spec, uint64_t nonce, bool dry_run)
   *request.mutable_spec() = spec;
   request.set_nonce(nonce);
   request.set_dry_run(dry_run);
-  return Ask<event::Submit>(request);
+  return Submit(request);
+}
+
+// As the host does.
+CallReply MiniCluster::Submit(const SubmitRequest& request) {
+  event::Submit event{NewCall(), request};
+  const auto info = core->FindCheckpoint(request);
+  if (core->AsksForDisk(request) && info)
+    event.from = checkpoints.at(*ParseCheckpointId(info->id()));
+  Step(event);
+  return Await(event.call);
 }
 
 JobReply MiniCluster::Get(const std::string& job) {
@@ -479,6 +583,15 @@ std::string MiniCluster::JobLog(const std::string& job) {
 }
 
 // ---- Actions ----
+
+// A number is used once, so it is durable first.
+void MiniCluster::Do(const action::MakeCheckpoint& action) {
+  StoredJobState state;
+  ASSERT_TRUE(state.ParseFromString(store[records::JobState(action.id.job.value)]));
+  EXPECT_GE(state.last_checkpoint(), action.id.number);
+  EXPECT_NE(action.nonce, 0u);
+  disk_.push_back(action);
+}
 
 void MiniCluster::Do(const action::Persist& action) {
   const StoreBatch& batch = action.batch;

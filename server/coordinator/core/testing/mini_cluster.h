@@ -4,16 +4,20 @@
 #ifndef STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 #define STARLING_SERVER_COORDINATOR_CORE_TESTING_MINI_CLUSTER_H_
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "common/checkpoint/names.h"
 #include "common/control/shard_orders.h"
 #include "common/control/shard_reports.h"
+#include "proto/checkpoint.pb.h"
 #include "server/coordinator/core/coordinator.h"
 
 namespace starling::coordinator {
@@ -80,6 +84,17 @@ class MiniCluster {
     std::set<std::string> cut;  // addresses to which it has no link: so are backups there
     uint64_t frames = 0;        // of a snapshot that such a backup has
     uint64_t sealed_ahead = 0;  // steps that they have sealed in BSP beyond those that count
+    // Of checkpoints: it keeps what its partitions have at the step, and writes that.
+    uint64_t checkpoint_nonce = 0;            // what it has found, once it was told to look
+    std::string checkpoint_error;             // not empty: why it finds nothing
+    std::string checkpoint_fails;             // not empty: why it cannot write
+    bool checkpoint_misses = false;           // hears of each checkpoint too late
+    bool checkpoint_waits = false;            // never comes to the step
+    uint64_t checkpoint_bytes = 100;          // of its file, of which it writes
+    uint64_t checkpoint_pace = 100;           // so many in a round
+    std::optional<uint32_t> checkpoint_copy;  // the epoch of whose cut the file has a copy
+    uint64_t checkpoint_skipped = 0;
+    std::map<uint64_t, CheckpointPart> parts;  // by job
     // Of each of its partitions. Each report adds `pace` to `times`.
     PartitionTimes times, pace;
   };
@@ -122,6 +137,7 @@ class MiniCluster {
   static JobSpec Spec(const std::string& name, Policy::Kind policy, uint32_t workers_min,
                       uint32_t workers_max);
   CallReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
+  CallReply Submit(const SubmitRequest& request);
   JobReply Get(const std::string& job);
   JobStatus Status(const std::string& job) { return Get(job).status(); }
   bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
@@ -148,6 +164,12 @@ class MiniCluster {
   std::vector<CurveNews> curve_news;
   std::vector<JobReply> outputs;         // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
+  // The disk of checkpoints. It answers once a round.
+  bool disk_hangs = false;
+  absl::Status makes, seals, drops, lists;  // how it does
+  std::set<CheckpointId> folders;           // of those that are being taken
+  std::map<CheckpointId, CheckpointManifest> checkpoints;
+  std::vector<CheckpointId> dropped;
 
  private:
   void CarryOut(Actions actions);
@@ -155,15 +177,23 @@ class MiniCluster {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action) { curve_news.push_back(action.news); }
   void Do(const action::WriteOutput& action) { outputs.push_back(action.job); }
+  void Do(const action::MakeCheckpoint& action);
+  void Do(const action::SealCheckpoint& action) { disk_.push_back(action); }
+  void Do(const action::DropCheckpoint& action) { disk_.push_back(action); }
+  void Do(const action::ListCheckpoints& action) { disk_.push_back(action); }
   void Do(const action::Log&) {}
+  void AnswerDisk();
+  Event AnswerOfDisk(const Action& action);
   void Report(MiniWorker& worker);
   void Report(MiniShard& shard);
+  void ReportCheckpoint(MiniShard& shard, const ShardJob& orders, ShardReport& report);
   static void Grow(const StepTimes& pace, StepTimes& times);
   void DoWork(MiniWorker& worker);
   void DoBspWork(MiniWorker& worker);
   void TakeOrders(MiniWorker& worker, const WorkerOrders& orders);
   uint64_t Covered(uint64_t uid) const;             // items
   uint64_t Begun(const JobDescription& job) const;  // steps of the job
+  void CoverBefore(const JobDescription& job);
   void TakeOrders(MiniShard& shard, const ShardOrders& orders);
   PartitionStatus StatusOf(MiniShard& shard, const ShardJob& orders,
                            const PartitionOrders& partition);
@@ -175,6 +205,7 @@ class MiniCluster {
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
   std::map<uint64_t, CallReply> answers_;
+  std::deque<Action> disk_;  // what it was asked for
 };
 
 }  // namespace starling::coordinator

@@ -1,0 +1,90 @@
+#include "server/coordinator/host/checkpoint_keeper.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/reader.h"
+#include "common/checkpoint/store.h"
+
+namespace starling::coordinator {
+namespace {
+
+absl::StatusOr<CheckpointInfo> SealOn(CheckpointDisk& disk, const action::SealCheckpoint& action) {
+  STARLING_RETURN_IF_ERROR(SealCheckpoint(disk, action.id, action.manifest).status());
+  return DescribeCheckpoint(action.manifest, EncodeManifest(action.manifest));
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListOn(CheckpointDisk& disk,
+                                                   const action::ListCheckpoints& action) {
+  if (action.first) {
+    // Otherwise an attempt that this coordinator knows nothing of would stay for ever.
+    STARLING_RETURN_IF_ERROR(RemoveLeftovers(disk, action.cluster));
+    STARLING_RETURN_IF_ERROR(WriteRootNonce(disk, action.cluster, action.nonce));
+  }
+  return ListCheckpoints(disk);
+}
+
+absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>& disk,
+                                          const CheckpointInfo& info) {
+  const auto id = ParseCheckpointId(info.id());
+  if (!id) return absl::InternalError(absl::StrCat("no checkpoint's id: ", info.id()));
+  STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
+                            CheckpointReader::Open(disk, *id, info.manifest_digest()));
+  return reader->manifest();
+}
+
+}  // namespace
+
+CheckpointKeeper::CheckpointKeeper(std::shared_ptr<CheckpointDisk> disk,
+                                   const MakeEventLoop& make_loop)
+    : disk_(std::move(disk)), loop_(make_loop("checkpoints")) {}
+
+CheckpointKeeper::~CheckpointKeeper() { Stop(); }
+
+void CheckpointKeeper::Stop() { loop_->Stop(); }
+
+template <typename T, typename Work>
+void CheckpointKeeper::Post(Work work, Done<T> done) {
+  loop_->Post([disk = disk_, work = std::move(work), done = std::move(done)] {
+    if (disk == nullptr) {
+      return done(absl::FailedPreconditionError(
+          "this coordinator keeps no checkpoints: it was started without --checkpoint-root"));
+    }
+    done(work(disk));
+  });
+}
+
+void CheckpointKeeper::Make(const action::MakeCheckpoint& action, Done<absl::Status> done) {
+  Post<absl::Status>(
+      [action](const auto& disk) { return BeginCheckpoint(*disk, action.id, action.nonce); },
+      std::move(done));
+}
+
+void CheckpointKeeper::Seal(const action::SealCheckpoint& action,
+                            Done<absl::StatusOr<CheckpointInfo>> done) {
+  Post<absl::StatusOr<CheckpointInfo>>([action](const auto& disk) { return SealOn(*disk, action); },
+                                       std::move(done));
+}
+
+void CheckpointKeeper::Drop(const action::DropCheckpoint& action, Done<absl::Status> done) {
+  Post<absl::Status>([id = action.id](const auto& disk) { return DropCheckpoint(*disk, id); },
+                     std::move(done));
+}
+
+void CheckpointKeeper::List(const action::ListCheckpoints& action,
+                            Done<absl::StatusOr<std::vector<CheckpointInfo>>> done) {
+  Post<absl::StatusOr<std::vector<CheckpointInfo>>>(
+      [action](const auto& disk) { return ListOn(*disk, action); }, std::move(done));
+}
+
+void CheckpointKeeper::Read(const CheckpointInfo& info,
+                            Done<absl::StatusOr<CheckpointManifest>> done) {
+  Post<absl::StatusOr<CheckpointManifest>>([info](const auto& disk) { return ReadOn(disk, info); },
+                                           std::move(done));
+}
+
+}  // namespace starling::coordinator

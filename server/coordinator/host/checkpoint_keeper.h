@@ -1,0 +1,53 @@
+// The coordinator's side of the checkpoint root, on a thread of its own: a slow disk delays no call
+// and no report.
+#ifndef STARLING_SERVER_COORDINATOR_HOST_CHECKPOINT_KEEPER_H_
+#define STARLING_SERVER_COORDINATOR_HOST_CHECKPOINT_KEEPER_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint/disk.h"
+#include "common/event_loop/threaded_loop.h"
+#include "proto/checkpoint.pb.h"
+#include "server/coordinator/core/coordinator.h"
+
+namespace starling::coordinator {
+
+// Thread-safe. What is asked for is done one after the other, in order; the answers are given on
+// the keeper's thread. Only Stop blocks.
+class CheckpointKeeper {
+ public:
+  template <typename T>
+  using Done = std::function<void(T)>;
+
+  // `disk` null: this coordinator keeps none, and everything fails.
+  CheckpointKeeper(std::shared_ptr<CheckpointDisk> disk,
+                   const MakeEventLoop& make_loop = ThreadedLoop::Make);
+  ~CheckpointKeeper();  // Stop()
+
+  void Make(const action::MakeCheckpoint& action, Done<absl::Status> done);
+  void Seal(const action::SealCheckpoint& action, Done<absl::StatusOr<CheckpointInfo>> done);
+  void Drop(const action::DropCheckpoint& action, Done<absl::Status> done);
+  void List(const action::ListCheckpoints& action,
+            Done<absl::StatusOr<std::vector<CheckpointInfo>>> done);
+  // The manifest of one that is listed, if all its files are there as it says.
+  void Read(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
+
+  // Finishes what was asked for, and waits for that. What is asked for later is not done.
+  void Stop();
+
+ private:
+  // `work` takes the disk. Without one, `done` gets the error.
+  template <typename T, typename Work>
+  void Post(Work work, Done<T> done);
+
+  const std::shared_ptr<CheckpointDisk> disk_;
+  std::unique_ptr<EventLoop> loop_;
+};
+
+}  // namespace starling::coordinator
+
+#endif  // STARLING_SERVER_COORDINATOR_HOST_CHECKPOINT_KEEPER_H_

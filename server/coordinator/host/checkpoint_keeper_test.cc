@@ -1,0 +1,173 @@
+#include "server/coordinator/host/checkpoint_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/checkpoint/capture.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/shard_file.h"
+#include "common/checkpoint/store.h"
+#include "common/checkpoint/testing/memory_disk.h"
+
+namespace starling::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+constexpr uint64_t kCluster = 0xc0ffee;
+constexpr uint64_t kNonce = 77;
+const CheckpointId kId = {kCluster, JobUid(1), 3};
+
+class CheckpointKeeperTest : public testing::Test {
+ protected:
+  // The answer of one call.
+  template <typename T, typename Ask>
+  T Await(const Ask& ask) {
+    std::promise<T> answer;
+    ask([&](T value) { answer.set_value(std::move(value)); });
+    return answer.get_future().get();
+  }
+  absl::Status Make(const CheckpointId& id = kId) {
+    return Await<absl::Status>([&](auto done) { keeper_.Make({id, kNonce}, done); });
+  }
+  absl::StatusOr<CheckpointInfo> Seal(const CheckpointManifest& manifest) {
+    return Await<absl::StatusOr<CheckpointInfo>>([&](auto done) {
+      keeper_.Seal({kId, manifest}, done);
+    });
+  }
+  absl::Status Drop(const CheckpointId& id = kId) {
+    return Await<absl::Status>([&](auto done) { keeper_.Drop({id}, done); });
+  }
+  absl::StatusOr<std::vector<CheckpointInfo>> List(bool first = false) {
+    return Await<absl::StatusOr<std::vector<CheckpointInfo>>>([&](auto done) {
+      keeper_.List({kCluster, kNonce, first}, done);
+    });
+  }
+  absl::StatusOr<CheckpointManifest> Read(const CheckpointInfo& info) {
+    return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) { keeper_.Read(info, done); });
+  }
+
+  // What a shard writes, and the manifest that goes with it.
+  CheckpointManifest Written() {
+    CheckpointManifest manifest;
+    manifest.set_format(kManifestFormat);
+    manifest.set_id(ToString(kId));
+    manifest.set_step(5);
+    JobDescription& job = *manifest.mutable_job();
+    job.mutable_run()->set_job_uid(1);
+    job.mutable_spec()->set_name("a");
+    job.mutable_spec()->mutable_batch()->set_global(2);
+    job.mutable_spec()->mutable_stop()->set_epochs(9);
+    job.set_train_samples(4);
+    Parameter& parameter = *job.mutable_spec()->mutable_model()->add_parameters();
+    parameter.set_name("w");
+    parameter.add_shape(4);
+    parameter.set_kind(TRAINABLE);
+    static const std::vector<float> values = {1, 2, 3, 4};
+    CheckpointCapture capture;
+    capture.Add({{{"w", 0, BlockPart::kValue}, values, nullptr}});
+    const auto file = WriteShardFile(*disk_, kId, kNonce, 5, ShardId(2), capture, [](uint64_t) {});
+    EXPECT_TRUE(file.ok()) << file.status();
+    if (file.ok()) *manifest.add_files() = *file;
+    return manifest;
+  }
+
+  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
+  CheckpointKeeper keeper_{disk_};
+};
+
+TEST_F(CheckpointKeeperTest, KeepsWhatWasWrittenAndSealed) {
+  ASSERT_TRUE(Make().ok());
+  EXPECT_THAT(*List(), IsEmpty()) << "it has no manifest";
+  const CheckpointManifest manifest = Written();
+  const auto info = Seal(manifest);
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->id(), ToString(kId));
+  EXPECT_EQ(info->job(), "a");
+  EXPECT_EQ(info->step(), 5u);
+  EXPECT_GT(info->bytes(), 16u);
+  const auto listed = List();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  ASSERT_EQ(listed->size(), 1u);
+  EXPECT_EQ(listed->front().SerializeAsString(), info->SerializeAsString())
+      << "what is told at once is what the disk tells";
+  const auto read = Read(*info);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->SerializeAsString(), manifest.SerializeAsString());
+}
+
+TEST_F(CheckpointKeeperTest, AnIdIsMadeOnce) {
+  ASSERT_TRUE(Make().ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(Make())) << Make();
+}
+
+TEST_F(CheckpointKeeperTest, WhatIsIncompleteIsNotSealed) {
+  ASSERT_TRUE(Make().ok());
+  CheckpointManifest manifest = Written();
+  manifest.mutable_files(0)->set_bytes(1);
+  EXPECT_FALSE(Seal(manifest).ok());
+  EXPECT_THAT(*List(), IsEmpty());
+  EXPECT_TRUE(Drop().ok());
+  EXPECT_THAT(*disk_->List(""), Not(testing::Contains(HasSubstr(ToString(kId)))));
+}
+
+TEST_F(CheckpointKeeperTest, DropsWholeOnesToo) {
+  ASSERT_TRUE(Make().ok());
+  ASSERT_TRUE(Seal(Written()).ok());
+  EXPECT_TRUE(Drop().ok());
+  EXPECT_THAT(*List(), IsEmpty());
+  EXPECT_TRUE(Drop().ok()) << "it is gone already";
+}
+
+TEST_F(CheckpointKeeperTest, TheFirstListRemovesWhatAnEarlierCoordinatorLeft) {
+  ASSERT_TRUE(Make().ok());
+  const CheckpointId other = {kCluster + 1, JobUid(1), 3};
+  ASSERT_TRUE(Make(other).ok());
+  EXPECT_THAT(*List(/*first=*/false), IsEmpty());
+  EXPECT_THAT(*disk_->List(""), testing::Contains(ToString(kId) + ".partial"));
+  EXPECT_THAT(*List(/*first=*/true), IsEmpty());
+  EXPECT_THAT(*disk_->List(""), UnorderedElementsAre(".starling", ToString(other) + ".partial"));
+  EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce);
+}
+
+TEST_F(CheckpointKeeperTest, AManifestThatIsNotTheListedOneIsRefused) {
+  ASSERT_TRUE(Make().ok());
+  CheckpointInfo info = *Seal(Written());
+  info.set_manifest_digest(info.manifest_digest() + 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Read(info).status())) << Read(info).status();
+  ASSERT_TRUE(Drop().ok());
+  EXPECT_TRUE(absl::IsNotFound(Read(info).status())) << Read(info).status();
+}
+
+TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {
+  disk_->FaultAt(disk_->operations(), DiskFault::kNoSpace);
+  EXPECT_TRUE(absl::IsResourceExhausted(Make()));
+  disk_->FaultAt(disk_->operations(), DiskFault::kIoError);
+  EXPECT_FALSE(List(/*first=*/true).ok());
+  EXPECT_TRUE(List(/*first=*/true).ok());
+}
+
+TEST_F(CheckpointKeeperTest, AfterItsEndNothingIsDone) {
+  keeper_.Stop();
+  keeper_.Drop({kId}, [](const absl::Status&) { FAIL() << "it was stopped"; });
+}
+
+TEST(CheckpointKeeper, WithoutADiskEverythingSaysSo) {
+  CheckpointKeeper keeper(nullptr);
+  std::promise<absl::Status> answer;
+  keeper.Make({kId, kNonce}, [&](absl::Status status) { answer.set_value(std::move(status)); });
+  EXPECT_THAT(std::string(answer.get_future().get().message()), HasSubstr("--checkpoint-root"));
+}
+
+}  // namespace
+}  // namespace starling::coordinator
