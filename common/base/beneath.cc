@@ -45,10 +45,11 @@ absl::Status BeneathRoot::CannotOpen(int folder, const std::string& name, absl::
   struct stat entry;
   const bool link = fstatat(folder, name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) == 0 &&
                     S_ISLNK(entry.st_mode) && no_follow() != 0;
-  return absl::FailedPreconditionError(
+  const std::string text =
       absl::StrCat("cannot open ", path_, path_.ends_with('/') ? "" : "/", shown, ": ",
                    link ? absl::StrCat(name, " is a link, which may lead out of ", path_)
-                        : std::string(std::strerror(error))));
+                        : std::string(std::strerror(error)));
+  return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
 }
 
 absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folders,

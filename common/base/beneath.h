@@ -18,11 +18,11 @@ namespace starling {
 
 // Thread-safe. Calls block as the file system does. Paths are relative to the root.
 // kInvalidArgument: the path is absolute, empty, or has "..", "." or a zero byte.
-// kFailedPrecondition: it cannot be opened; the message names the component and the reason. With
-// "/" as the root every path is beneath it, and links are followed.
+// kNotFound: it is not there; kFailedPrecondition: it cannot be opened. The message names the
+// component and the reason. With "/" as the root every path is beneath it, and links are followed.
 class BeneathRoot {
  public:
-  // `root` must exist; it may be or contain a link.
+  // `root` must exist (kFailedPrecondition); it may be or contain a link.
   static absl::StatusOr<BeneathRoot> Open(const std::string& root);
 
   // Opens a folder for reading. `make`: creates missing folders (0777 less the umask). ".": the

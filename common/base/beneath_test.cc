@@ -32,7 +32,9 @@ class BeneathTest : public testing::Test {
 
 TEST_F(BeneathTest, OpensAndMakesWhatLiesBeneath) {
   const BeneathRoot root = Root();
-  EXPECT_FALSE(root.OpenFolder("a/b", false).ok());
+  EXPECT_TRUE(absl::IsNotFound(root.OpenFolder("a/b", false).status()));
+  EXPECT_TRUE(absl::IsNotFound(root.OpenFile("a", O_RDONLY).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(BeneathRoot::Open((base_ / "nowhere").string()).status()));
   EXPECT_TRUE(root.OpenFolder("a/b", true).ok());
   EXPECT_TRUE(root.OpenFolder("a//b/", false).ok());
   EXPECT_TRUE(root.OpenFile("c/d/file", O_WRONLY | O_CREAT | O_EXCL).ok());

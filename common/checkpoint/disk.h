@@ -16,8 +16,9 @@
 namespace starling {
 
 // Thread-safe. Calls block as the file system does. `folder` is the name of a folder beneath the
-// root; "": the root. Names have no '/' (kInvalidArgument), and no link is followed. Errors name
-// the path: kResourceExhausted: no space; kNotFound; kUnavailable: the rest.
+// root; "": the root, in which files are neither made nor opened. Names are not empty and have no
+// '/' (kInvalidArgument), and no link is followed. Errors name the path: kResourceExhausted: no
+// space; kNotFound; kUnavailable: the rest.
 class CheckpointDisk {
  public:
   // A file that is being written. Nothing of it is durable until Sync. Not thread-safe.
@@ -52,7 +53,7 @@ class CheckpointDisk {
   virtual absl::StatusOr<std::unique_ptr<Readable>> Open(const std::string& folder,
                                                          const std::string& name,
                                                          bool from_disk = false) = 0;
-  // A file that has the name `to` is replaced; a folder is not.
+  // A file that has the name `to` is replaced; a folder only if it is empty.
   virtual absl::Status Rename(const std::string& folder, const std::string& from,
                               const std::string& to) = 0;
   // A file of `folder`, or an empty folder of the root.
@@ -62,8 +63,11 @@ class CheckpointDisk {
 };
 
 // The folder `root`, which may be or contain a link. It is opened for each call, so a mount may
-// come and go. kNotFound; kUnavailable: it cannot be opened, or is no folder.
+// come and go. kUnavailable: it is not there, or no folder.
 absl::StatusOr<std::unique_ptr<CheckpointDisk>> OpenCheckpointDisk(const std::string& root);
+
+// For implementations. kInvalidArgument: no name of a file or folder.
+absl::Status CheckDiskName(absl::string_view name);
 
 // The whole file. kDataLoss: it has more than `bytes_max`.
 absl::StatusOr<std::string> ReadWholeFile(CheckpointDisk& disk, const std::string& folder,

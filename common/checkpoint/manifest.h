@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/names.h"
 #include "proto/checkpoint.pb.h"
+#include "proto/model.pb.h"
 
 namespace starling {
 

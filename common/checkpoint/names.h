@@ -1,6 +1,6 @@
 // The names in a checkpoint root (docs/decisions/0013-checkpoints.md, part 2):
 //
-//   ROOT/.starling/<cluster>      ROOT/<id>.partial/      ROOT/<id>/nonce
+//   ROOT/.starling/<cluster>      ROOT/<id>.partial/nonce
 //   ROOT/<id>/manifest.json       ROOT/<id>/shard-0000000003.safetensors
 //
 // and the entries of a shard's file, PARAMETER@BEGIN[.PART]. Pure. Each text has one value and each

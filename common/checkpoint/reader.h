@@ -43,7 +43,7 @@ class CheckpointReader {
                     absl::Span<float> out) const;
 
   // Reads every byte and checks all digests. `progress`: bytes read so far; called on this thread,
-  // at least once per block.
+  // after each block.
   absl::Status VerifyAll(absl::FunctionRef<void(uint64_t)> progress) const;
 
  private:
@@ -59,12 +59,16 @@ class CheckpointReader {
 
   explicit CheckpointReader(CheckpointManifest manifest) : manifest_(std::move(manifest)) {}
   absl::Status OpenFiles(CheckpointDisk& disk, const CheckpointId& id);
+  // Fills the index. kDataLoss: the blocks do not make the model's parameters.
   absl::Status Index();
+  static absl::Status SortWithoutOverlaps(std::vector<Place>* places);
+  // The block with this element; empty: none has it.
+  Place Find(absl::string_view parameter, uint64_t element, BlockPart part) const;
 
   const CheckpointManifest manifest_;
   std::vector<File> files_;  // as in the manifest; constant after Open, like the index
-  std::map<std::pair<std::string, BlockPart>, std::vector<Place>, std::less<>>
-      index_;  // ascending `begin`, without overlaps
+  // Ascending `begin`, without overlaps.
+  std::map<std::pair<std::string, BlockPart>, std::vector<Place>> index_;
 };
 
 }  // namespace starling

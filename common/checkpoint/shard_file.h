@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/checkpoint/capture.h"
 #include "common/checkpoint/disk.h"
 #include "common/checkpoint/names.h"
@@ -21,8 +23,8 @@ namespace starling {
 
 // Writes what was captured, releases each block once it is written, and returns when the file is
 // durable and was read back. Blocks as the disk does; the caller's thread does all of it.
-// `progress`: bytes written, and then read back, so far; called on this thread, at least once per
-// block. After an error the file is removed, if it can be:
+// `progress`: bytes written, and then read back, so far; called on this thread, after each block.
+// After an error the file is removed, if it can be:
 // kAborted: the capture was given up; kFailedPrecondition: the checkpoint's folder is not there, or
 // its nonce is another one, so this disk is not the coordinator's, or the attempt is over;
 // kDataLoss: what was read back differs; or the disk's error.
@@ -40,9 +42,19 @@ struct StoredBlock {
 };
 
 // Reads the header, not the data. In the order of the offsets, from the header's end to the file's
-// without gaps. kDataLoss: it is no such file, or one of another checkpoint; says why.
+// without gaps. kDataLoss: it is no such file, or one of another checkpoint; says why, without the
+// file's name.
 absl::StatusOr<std::vector<StoredBlock>> ReadShardFileHeader(const CheckpointDisk::Readable& file,
                                                              const CheckpointId& id, uint64_t step);
+
+// Reads every byte. `blocks`: its header's. `progress`: bytes read so far; called after each block.
+// kDataLoss: size, digest or that of a block differ; says what was expected, and what came.
+absl::Status VerifyShardFile(const CheckpointDisk::Readable& file,
+                             const std::vector<StoredBlock>& blocks, const CheckpointFile& expected,
+                             absl::FunctionRef<void(uint64_t)> progress);
+
+// `bytes`: all of the block. kDataLoss as above.
+absl::Status CheckBlock(const StoredBlock& block, absl::Span<const uint8_t> bytes);
 
 }  // namespace starling
 

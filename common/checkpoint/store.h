@@ -17,9 +17,9 @@ namespace starling {
 // Makes ID.partial with its nonce, for shards to write to. kAlreadyExists: the id was used before.
 absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce);
 
-// Writes the manifest, checks that all files have the sizes that it says, and renames the folder:
-// the checkpoint is there. Returns its bytes in all. kDataLoss: a file is missing or has another
-// size. After an error the caller drops the checkpoint.
+// Removes the nonce, writes the manifest, checks that all files have the sizes that it says, and
+// renames the folder: the checkpoint is there. Returns its bytes in all. kDataLoss: a file is
+// missing or has another size. After an error the caller drops the checkpoint.
 absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
                                         const CheckpointManifest& manifest);
 

@@ -6,12 +6,12 @@
 #include "common/safetensors/safetensors.h"
 
 namespace starling::safetensors {
-namespace {
 
-absl::StatusOr<Header> ReadHeader(int fd, uint64_t file_bytes, const std::string& path) {
+absl::StatusOr<Header> ReadHeader(
+    uint64_t file_bytes, absl::FunctionRef<absl::Status(uint64_t, absl::Span<uint8_t>)> read) {
   if (file_bytes < 8) return absl::InvalidArgumentError("expected at least 8 bytes: truncated");
   uint8_t length[8];
-  STARLING_RETURN_IF_ERROR(ReadWithin(fd, 0, absl::MakeSpan(length), path));
+  STARLING_RETURN_IF_ERROR(read(0, absl::MakeSpan(length)));
   uint64_t header_bytes = 0;
   for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | length[i];
   if (header_bytes > kHeaderBytesMax) {
@@ -24,19 +24,20 @@ absl::StatusOr<Header> ReadHeader(int fd, uint64_t file_bytes, const std::string
                                                    file_bytes - 8));
   }
   std::string json(header_bytes, '\0');
-  STARLING_RETURN_IF_ERROR(ReadWithin(
-      fd, 8, absl::MakeSpan(reinterpret_cast<uint8_t*>(json.data()), json.size()), path));
+  STARLING_RETURN_IF_ERROR(
+      read(8, absl::MakeSpan(reinterpret_cast<uint8_t*>(json.data()), json.size())));
   return ParseHeader(json, file_bytes - 8 - header_bytes);
 }
-
-}  // namespace
 
 Reader::Reader(std::string path, OwnedFd fd, Header header)
     : path_(std::move(path)), fd_(std::move(fd)), header_(std::move(header)) {}
 
 absl::StatusOr<Reader> Reader::Open(const std::string& path) {
   STARLING_ASSIGN_OR_RETURN(RegularFile file, OpenRegularFile(path));
-  absl::StatusOr<Header> header = ReadHeader(file.fd.get(), file.bytes, path);
+  absl::StatusOr<Header> header =
+      ReadHeader(file.bytes, [&](uint64_t offset, absl::Span<uint8_t> out) {
+        return ReadWithin(file.fd.get(), offset, out, path);
+      });
   if (!header.ok()) {
     if (!absl::IsInvalidArgument(header.status())) return header.status();
     return absl::InvalidArgumentError(

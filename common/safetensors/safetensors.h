@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -70,6 +71,12 @@ struct Header {
 // unknown dtypes, wrong sizes, a gap, an overlap, a first offset other than 0, and a last end other
 // than the data's end. `data_begin` becomes 8 + json.size().
 absl::StatusOr<Header> ParseHeader(absl::string_view json, uint64_t data_bytes);
+
+// The header of a file of `file_bytes` bytes. `read` fills its argument with the bytes that begin
+// at an offset; its errors are returned. kInvalidArgument: ParseHeader's, or the file is too short.
+absl::StatusOr<Header> ReadHeader(
+    uint64_t file_bytes,
+    absl::FunctionRef<absl::Status(uint64_t offset, absl::Span<uint8_t> out)> read);
 
 // Reads a file's tensors one at a time. Open checks the whole header. Read is thread-safe.
 class Reader {

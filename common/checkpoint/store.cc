@@ -1,0 +1,165 @@
+#include "common/checkpoint/store.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+#include "common/checkpoint/manifest.h"
+
+namespace starling {
+namespace {
+
+constexpr int kRemoveAttempts = 3;
+
+std::string Partial(const CheckpointId& id) { return absl::StrCat(ToString(id), kPartialSuffix); }
+std::string Deleted(const CheckpointId& id) { return absl::StrCat(ToString(id), kDeletedSuffix); }
+
+absl::Status OkIfNotFound(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+// Ok if it is not there. A shard that does not know yet may add a file meanwhile: then again.
+absl::Status RemoveFolder(CheckpointDisk& disk, const std::string& folder) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kRemoveAttempts; ++attempt) {
+    const absl::StatusOr<std::vector<std::string>> names = disk.List(folder);
+    if (!names.ok()) return OkIfNotFound(names.status());
+    for (const std::string& name : *names)
+      STARLING_RETURN_IF_ERROR(OkIfNotFound(disk.Remove(folder, name)));
+    status = OkIfNotFound(disk.Remove("", folder));
+    if (status.ok()) return disk.SyncFolder("");
+  }
+  return status;
+}
+
+// Removes `folder` under another name, durably renamed before the first file goes. Ok if it is not
+// there. ID.deleted is not there.
+absl::Status MoveAndRemove(CheckpointDisk& disk, const CheckpointId& id,
+                           const std::string& folder) {
+  const absl::Status renamed = disk.Rename("", folder, Deleted(id));
+  if (!renamed.ok()) return OkIfNotFound(renamed);
+  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
+  return RemoveFolder(disk, Deleted(id));
+}
+
+// The manifest as it is stored, and the sizes of the files that it names.
+absl::Status CheckStored(CheckpointDisk& disk, const CheckpointId& id, const std::string& text) {
+  const std::string folder = Partial(id);
+  STARLING_ASSIGN_OR_RETURN(const std::string stored,
+                            ReadWholeFile(disk, folder, kManifestFile, kManifestBytesMax, true));
+  const std::string path = absl::StrCat(folder, "/", kManifestFile);
+  if (stored != text)
+    return absl::DataLossError(absl::StrCat(path, ": what was read back differs"));
+  const absl::StatusOr<CheckpointManifest> manifest = ParseManifest(stored);
+  if (!manifest.ok()) return Prefixed(path, manifest.status());
+  if (manifest->id() != ToString(id)) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": expected the id ", ToString(id), ", got ", manifest->id()));
+  }
+  for (const CheckpointFile& file : manifest->files()) {
+    const auto opened = disk.Open(folder, file.name());
+    if (!opened.ok() && !absl::IsNotFound(opened.status())) return opened.status();
+    if (opened.ok() && (*opened)->bytes() == file.bytes()) continue;
+    return absl::DataLossError(absl::StrCat(
+        folder, "/", file.name(), ": expected ", file.bytes(), " bytes, got ",
+        opened.ok() ? absl::StrCat((*opened)->bytes()) : std::string(opened.status().message())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointInfo> Describe(CheckpointDisk& disk, const std::string& folder) {
+  STARLING_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(disk, folder, kManifestFile, kManifestBytesMax));
+  STARLING_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ParseManifest(text));
+  if (manifest.id() != folder)
+    return absl::DataLossError(absl::StrCat(folder, " has the manifest of ", manifest.id()));
+  return DescribeCheckpoint(manifest, text);
+}
+
+}  // namespace
+
+absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce) {
+  STARLING_RETURN_IF_ERROR(disk.MakeFolder(Partial(id)));
+  STARLING_RETURN_IF_ERROR(WriteWholeFile(disk, Partial(id), kNonceFile, ToHex(nonce)));
+  return disk.SyncFolder("");
+}
+
+absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
+                                        const CheckpointManifest& manifest) {
+  const std::string text = EncodeManifest(manifest);
+  // All parts are there: a shard that is at an earlier order finds no nonce, and writes nothing.
+  STARLING_RETURN_IF_ERROR(OkIfNotFound(disk.Remove(Partial(id), kNonceFile)));
+  STARLING_RETURN_IF_ERROR(WriteWholeFile(disk, Partial(id), kManifestFile, text));
+  // Before the rename: what has the name is a checkpoint, whether or not this process lives on.
+  STARLING_RETURN_IF_ERROR(CheckStored(disk, id, text));
+  STARLING_RETURN_IF_ERROR(disk.Rename("", Partial(id), ToString(id)));
+  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
+  return DescribeCheckpoint(manifest, text).bytes();
+}
+
+absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id) {
+  STARLING_RETURN_IF_ERROR(RemoveFolder(disk, Deleted(id)));
+  STARLING_RETURN_IF_ERROR(MoveAndRemove(disk, id, ToString(id)));
+  return MoveAndRemove(disk, id, Partial(id));
+}
+
+absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(CheckpointDisk& disk) {
+  STARLING_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk.List(""));
+  std::vector<std::pair<CheckpointId, CheckpointInfo>> found;
+  for (const std::string& name : names) {
+    const std::optional<CheckpointId> id = ParseCheckpointId(name);
+    if (!id) continue;
+    if (absl::StatusOr<CheckpointInfo> info = Describe(disk, name); info.ok())
+      found.emplace_back(*id, *std::move(info));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<CheckpointInfo> list;
+  for (auto& [id, info] : found) list.push_back(std::move(info));
+  return list;
+}
+
+absl::Status RemoveLeftovers(CheckpointDisk& disk, uint64_t cluster) {
+  STARLING_ASSIGN_OR_RETURN(std::vector<std::string> names, disk.List(""));
+  absl::Status first;
+  std::sort(names.begin(), names.end());  // ID.deleted is gone before ID.partial takes its name
+  for (const std::string& name : names) {
+    absl::string_view stem = name;
+    const bool deleted = absl::ConsumeSuffix(&stem, kDeletedSuffix);
+    if (!deleted && !absl::ConsumeSuffix(&stem, kPartialSuffix)) continue;
+    const std::optional<CheckpointId> id = ParseCheckpointId(stem);
+    if (!id || id->cluster != cluster) continue;
+    first.Update(deleted ? RemoveFolder(disk, name) : MoveAndRemove(disk, *id, name));
+  }
+  return first;
+}
+
+absl::Status WriteRootNonce(CheckpointDisk& disk, uint64_t cluster, uint64_t nonce) {
+  if (const absl::Status made = disk.MakeFolder(kRootNonceFolder);
+      !made.ok() && !absl::IsAlreadyExists(made)) {
+    return made;
+  }
+  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
+  return WriteWholeFile(disk, kRootNonceFolder, ToHex(cluster), ToHex(nonce));
+}
+
+absl::StatusOr<uint64_t> ReadRootNonce(CheckpointDisk& disk, uint64_t cluster) {
+  return ReadNonce(disk, kRootNonceFolder, ToHex(cluster));
+}
+
+absl::StatusOr<uint64_t> ReadNonce(CheckpointDisk& disk, const std::string& folder,
+                                   const std::string& name) {
+  STARLING_ASSIGN_OR_RETURN(const std::string text,
+                            ReadWholeFile(disk, folder, name, /*bytes_max=*/16));
+  const std::optional<uint64_t> nonce = ParseHex(text);
+  if (nonce) return *nonce;
+  return absl::DataLossError(absl::StrCat(folder, "/", name, ": expected 16 hex digits, got \"",
+                                          absl::CHexEscape(text), "\""));
+}
+
+}  // namespace starling
