@@ -19,6 +19,7 @@ int RunApp(const std::vector<std::string>& args, Context& context) {
   AddCurves(line);
   AddTrace(line);
   AddValues(line);
+  AddCheckpoints(line);
   AddData(line);
   AddAdvise(line);
   line.Verb("schema", "print the job file's schema", [](Context& context) {

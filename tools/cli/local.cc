@@ -237,6 +237,11 @@ absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const C
       directory, ").\nStart one with: starling local up --shards 2 --workers 2 --detach"));
 }
 
+absl::StatusOr<std::string> LocalCheckpointRoot(const Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const std::string directory, DefaultStateDirectory(context));
+  return local::StateDirectory(directory).CheckpointsPath();
+}
+
 void AddLocal(CommandLine& line) {
   const auto add_state = [](CLI::App* verb, LocalOptions* options) {
     verb->add_option("--state", options->state_directory,

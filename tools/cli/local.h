@@ -1,4 +1,4 @@
-// Finds the coordinator, which may be that of `starling local`.
+// Finds the coordinator and the checkpoints, which may be those of `starling local`.
 #ifndef STARLING_TOOLS_CLI_LOCAL_H_
 #define STARLING_TOOLS_CLI_LOCAL_H_
 
@@ -12,6 +12,10 @@ namespace starling::cli {
 // `given` (--coordinator or $STARLING_COORDINATOR), else the address in the file that `local up`
 // wrote. kUnavailable if there is neither: says where it looked and how to start a cluster.
 absl::StatusOr<std::string> CoordinatorAddress(const std::string& given, const Context& context);
+
+// Where the checkpoints of the local cluster lie, whether or not it runs. kFailedPrecondition: no
+// variable says where its folder is.
+absl::StatusOr<std::string> LocalCheckpointRoot(const Context& context);
 
 }  // namespace starling::cli
 

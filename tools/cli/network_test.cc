@@ -48,6 +48,29 @@ class FakeService : public CoordinatorService::Service {
     reply->set_uid(7);
     return grpc::Status::OK;
   }
+  grpc::Status CreateCheckpoint(grpc::ServerContext* context,
+                                const CreateCheckpointRequest* request,
+                                CreateCheckpointReply* reply) override {
+    while (request->nonce() == 0 && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+    nonces_.push_back(request->nonce());
+    if (nonces_.size() < 3) return ToGrpc(absl::UnavailableError("starting"));
+    reply->mutable_checkpoint()->set_id("c-1-1");
+    return grpc::Status::OK;
+  }
+  // Pages of one.
+  grpc::Status ListCheckpoints(grpc::ServerContext*, const ListCheckpointsRequest* request,
+                               ListCheckpointsReply* reply) override {
+    const bool second = request->page().after() == "1";
+    reply->add_checkpoints()->set_id(
+        absl::StrCat("checkpoint ", second ? 2 : 1, " of ", request->name()));
+    if (!second) reply->set_next("1");
+    return grpc::Status::OK;
+  }
+  grpc::Status DeleteCheckpoint(grpc::ServerContext*, const DeleteCheckpointRequest*,
+                                Empty*) override {
+    if (deletes_++ == 0) return ToGrpc(absl::UnavailableError("connection reset"));
+    return ToGrpc(absl::NotFoundError("no such checkpoint"));
+  }
   bool has_deadline_ = false;
   int deletes_ = 0;
   std::vector<uint64_t> nonces_;
@@ -100,6 +123,36 @@ TEST_F(CallsTest, ASubmissionWithoutAnAnswerIsAnInspectionThatTakesTooLong) {
 TEST_F(CallsTest, ADeletionWhoseAnswerWasLostIsDone) {
   EXPECT_TRUE(client_->DeleteJob("digits").ok());
   EXPECT_TRUE(absl::IsNotFound(client_->DeleteJob("digits")));
+}
+
+TEST_F(CallsTest, ACheckpointIsAskedForAgainWithItsNonce) {
+  CreateCheckpointRequest request;
+  request.set_nonce(42);
+  const auto reply = client_->CreateCheckpoint(request);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->checkpoint().id(), "c-1-1");
+  EXPECT_THAT(service_.nonces_, ::testing::ElementsAre(42, 42, 42));
+}
+
+TEST_F(CallsTest, ACheckpointWithoutAnAnswerTakesTooLong) {
+  client_ = MakeGrpcClient(
+      {.address = server_->address(), .checkpoint_deadline = absl::Milliseconds(200)});
+  const absl::Status status = client_->CreateCheckpoint({}).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the checkpoint takes too long: the coordinator at"));
+}
+
+TEST_F(CallsTest, AllCheckpointsAreListed) {
+  const auto reply = client_->ListCheckpoints("digits");
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(reply->checkpoints_size(), 2);
+  EXPECT_EQ(reply->checkpoints(1).id(), "checkpoint 2 of digits");
+}
+
+TEST_F(CallsTest, ADeletedCheckpointIsDoneLikeADeletedJob) {
+  EXPECT_TRUE(client_->DeleteCheckpoint("c-1-1").ok());
+  EXPECT_TRUE(absl::IsNotFound(client_->DeleteCheckpoint("c-1-1")));
 }
 
 TEST(Unreachable, SaysWhoWhereHowLongAndWhatWouldHelp) {

@@ -8,17 +8,18 @@ namespace starling::cli {
 
 class CommandLine;
 
-void AddLocal(CommandLine& line);     // local up, local down
-void AddJobs(CommandLine& line);      // submit, wait, set, cancel, delete
-void AddGet(CommandLine& line);       // get
-void AddDescribe(CommandLine& line);  // describe
-void AddExplain(CommandLine& line);   // explain, logs
-void AddDoctor(CommandLine& line);    // doctor
-void AddCurves(CommandLine& line);    // metrics, plot
-void AddTrace(CommandLine& line);     // trace
-void AddValues(CommandLine& line);    // export, predict, generate
-void AddData(CommandLine& line);      // data inspect
-void AddAdvise(CommandLine& line);    // advise batch
+void AddLocal(CommandLine& line);        // local up, local down
+void AddJobs(CommandLine& line);         // submit, wait, set, cancel, delete
+void AddGet(CommandLine& line);          // get
+void AddDescribe(CommandLine& line);     // describe
+void AddExplain(CommandLine& line);      // explain, logs
+void AddDoctor(CommandLine& line);       // doctor
+void AddCurves(CommandLine& line);       // metrics, plot
+void AddTrace(CommandLine& line);        // trace
+void AddValues(CommandLine& line);       // export, predict, generate
+void AddCheckpoints(CommandLine& line);  // checkpoint verify, export
+void AddData(CommandLine& line);         // data inspect
+void AddAdvise(CommandLine& line);       // advise batch
 
 }  // namespace starling::cli
 

@@ -4,6 +4,7 @@
 //   address             the coordinator's host:port, while the cluster runs
 //   coordinator/        the coordinator's durable state
 //   outputs/            what jobs with spec.output wrote; kept when a cluster ends
+//   checkpoints/        the cluster's --checkpoint-root; kept, too
 //   logs/NAME.log       each daemon's log, and the supervisor's
 //   run/NAME.pid        each running daemon's process id
 //   run/NAME.address    its listening address, written by itself
@@ -27,6 +28,7 @@ class StateDirectory {
   std::string AddressPath() const { return root_ + "/address"; }
   std::string CoordinatorStatePath() const { return root_ + "/coordinator"; }
   std::string OutputsPath() const { return root_ + "/outputs"; }
+  std::string CheckpointsPath() const { return root_ + "/checkpoints"; }
   std::string LogPath(const std::string& name) const { return root_ + "/logs/" + name + ".log"; }
   std::string PidPath(const std::string& name) const { return root_ + "/run/" + name + ".pid"; }
   std::string PortPath(const std::string& name) const {

@@ -62,7 +62,8 @@ std::vector<CapturedBlock> TinyBlocks(uint64_t step, uint32_t shard, uint32_t sh
                                       uint64_t elements_max) {
   std::vector<CapturedBlock> blocks;
   uint32_t next = 0;
-  for (const Parameter& parameter : TinyJob().spec().model().parameters()) {
+  const Graph model = TinyJob().spec().model();
+  for (const Parameter& parameter : model.parameters()) {
     for (uint64_t begin = 0; begin < Elements(parameter); begin += elements_max) {
       if (next++ % shards != shard) continue;
       const uint64_t count = std::min(elements_max, Elements(parameter) - begin);
@@ -107,7 +108,8 @@ absl::Status CheckTinyCheckpoint(std::shared_ptr<CheckpointDisk> disk, const Che
   STARLING_ASSIGN_OR_RETURN(const auto reader,
                             CheckpointReader::Open(std::move(disk), id, std::nullopt));
   STARLING_RETURN_IF_ERROR(reader->VerifyAll([](uint64_t) {}));
-  for (const Parameter& parameter : TinyJob().spec().model().parameters()) {
+  const Graph model = TinyJob().spec().model();
+  for (const Parameter& parameter : model.parameters()) {
     for (const BlockPart part : PartsOf(parameter)) {
       std::vector<float> values(Elements(parameter));
       STARLING_RETURN_IF_ERROR(reader->Read(parameter.name(), 0, part, absl::MakeSpan(values)));
