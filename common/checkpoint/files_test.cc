@@ -164,7 +164,8 @@ TEST_F(CheckpointFilesTest, EachBitAndEachLengthOfAFileIsChecked) {
   const std::string folder = ToString(Nth(1));
   const auto detected = [&] { return !CheckTinyCheckpoint(disk_, Nth(1), 10).ok(); };
   size_t total = 0;
-  for (const std::string& name : *disk_->List(folder)) {
+  const std::vector<std::string> names = *disk_->List(folder);
+  for (const std::string& name : names) {
     const std::string whole = *disk_->Get(folder, name);
     total += whole.size();
     for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
