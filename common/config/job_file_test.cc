@@ -196,6 +196,41 @@ TEST(JobFile, AClipThatThePolicyCannotDoIsRefusedWithTheReason) {
   EXPECT_EQ(refusal("worker", "consistency.async={}"), "");
 }
 
+TEST(JobFile, ReadsWhenToTakeCheckpoints) {
+  EXPECT_FALSE(Parse(kGood)->has_checkpoint());
+  const auto with = [](const std::string& rule) {
+    return Parse(absl::StrCat(kGood, "  checkpoint: {", rule, "}\n"));
+  };
+  const auto by_time = with("every: 10m");
+  ASSERT_TRUE(by_time.ok()) << by_time.status();
+  EXPECT_EQ(by_time->checkpoint().every_seconds(), 600);
+  EXPECT_EQ(by_time->checkpoint().every_steps(), 0u);
+  EXPECT_EQ(by_time->checkpoint().keep(), 2u);
+  const auto by_steps = with("everySteps: 500, keep: 7");
+  ASSERT_TRUE(by_steps.ok()) << by_steps.status();
+  EXPECT_EQ(by_steps->checkpoint().every_steps(), 500u);
+  EXPECT_EQ(by_steps->checkpoint().every_seconds(), 0);
+  EXPECT_EQ(by_steps->checkpoint().keep(), 7u);
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {"keep: 3", "spec.checkpoint: "},
+      {"every: 10m, everySteps: 5", "spec.checkpoint: "},
+      {"every: 0.5s", "checkpoint.every: expected a duration of at least 1s"},
+      {"every: soon", "checkpoint.every"},
+      {"everySteps: 0", "checkpoint.everySteps: expected a whole number of at least 1"},
+      {"every: 10m, keep: 0", "checkpoint.keep: expected a whole number from 1 to 1000"},
+      {"every: 10m, path: a", "path"}};
+  for (const auto& [rule, text] : wrong)
+    EXPECT_THAT(std::string(with(rule).status().message()), HasSubstr(text)) << rule;
+  JobSpec sent = *by_time;  // by another client
+  sent.mutable_checkpoint()->set_every_steps(5);
+  EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("got both"));
+  sent.mutable_checkpoint()->Clear();
+  sent.mutable_checkpoint()->set_keep(1);
+  EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("got none"));
+  sent.mutable_checkpoint()->set_every_seconds(-5);
+  EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("got -5 s"));
+}
+
 TEST(JobFile, ReadsWhatToRecompute) {
   EXPECT_FALSE(Parse(kGood)->has_recompute());
   const auto with = [](const char* policy) {

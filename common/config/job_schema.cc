@@ -206,6 +206,14 @@ Field SpecField() {
           Word("durability", {"auto", "replicated", "none"},
                "copies of parameters and optimizer state: auto (two where there are two shards), "
                "replicated, or none"),
+          Group("checkpoint", T::kOneOf,
+                "saves the job's state, from which it, or another job, can be started",
+                {Into("every_seconds", Leaf("every", T::kDuration, "",
+                                            "running time from one to the next; at least 1s")),
+                 ZeroIsNone(Integer("everySteps", {1}, "", "global batches from one to the next")),
+                 Beside(Integer("keep", {1, 1000}, "2",
+                                "so many of the newest are kept, besides those of starling "
+                                "checkpoint create"))}),
           Group("workers", T::kMap, "how many",
                 {Into("workers_min", Integer("min", {1, limits::kWorkersPerJobMax}, "1",
                                              "starts with at least so many")),

@@ -83,6 +83,19 @@ absl::Status CheckPrecision(const JobSpec& spec) {
       "precision: model.builtin counter counts, which needs fp32's 24 bits: remove precision");
 }
 
+absl::Status CheckCheckpoint(const Checkpoint& checkpoint) {
+  const double seconds = checkpoint.every_seconds();
+  if ((seconds != 0) == (checkpoint.every_steps() != 0)) {
+    return Invalid(absl::StrCat("checkpoint: expected exactly one of every, everySteps, got ",
+                                seconds != 0 ? "both" : "none"));
+  }
+  if (checkpoint.every_steps() != 0 || (std::isfinite(seconds) && seconds >= 1)) {
+    return absl::OkStatus();
+  }
+  return Invalid(
+      absl::StrCat("checkpoint.every: expected a duration of at least 1s, got ", seconds, " s"));
+}
+
 absl::Status CheckModel(const JobSpec& spec) {
   const bool counter_model = spec.model_source().builtin() == "counter";
   if (counter_model != spec.train().has_counter()) {
@@ -179,6 +192,7 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   if (spec.has_clip()) STARLING_RETURN_IF_ERROR(CheckClip(spec.clip(), spec.policy().kind()));
   STARLING_RETURN_IF_ERROR(CheckPrecision(spec));
   STARLING_RETURN_IF_ERROR(CheckModel(spec));
+  if (spec.has_checkpoint()) STARLING_RETURN_IF_ERROR(CheckCheckpoint(spec.checkpoint()));
   STARLING_RETURN_IF_ERROR(CheckPolicy(spec.policy()));
   if (spec.workers_max() < spec.workers_min()) {
     return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax,

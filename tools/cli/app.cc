@@ -11,6 +11,7 @@ namespace starling::cli {
 int RunApp(const std::vector<std::string>& args, Context& context) {
   CommandLine line;
   AddLocal(line);
+  AddSubmit(line);
   AddJobs(line);
   AddGet(line);
   AddDescribe(line);

@@ -1,4 +1,5 @@
-// starling checkpoint verify, export: what lies in a checkpoint root, read without a cluster.
+// starling checkpoint: create, list and delete through the coordinator; verify and export what lies
+// in a checkpoint root, read without a cluster.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -18,12 +19,69 @@
 #include "tools/cli/exit_code.h"
 #include "tools/cli/local.h"
 #include "tools/cli/output.h"
+#include "tools/cli/say_while.h"
 #include "tools/cli/verbs.h"
 
 namespace starling::cli {
 namespace {
 
 constexpr absl::Duration kSayReadEvery = absl::Seconds(10);
+
+// ---- Through the coordinator ----
+
+absl::StatusOr<int> RunCreate(const std::string& job, Client& client, Context& context) {
+  CreateCheckpointRequest request;
+  request.set_name(job);
+  request.set_nonce(context.random());
+  STARLING_ASSIGN_OR_RETURN(const CreateCheckpointReply reply,
+                            SayWhile(absl::StrCat(job, ": the checkpoint has been under way"),
+                                     context, [&] { return client.CreateCheckpoint(request); }));
+  const CheckpointInfo& made = reply.checkpoint();
+  context.err << job << ": step " << CountText(made.step()) << ", " << BytesText(made.bytes())
+              << "; it stays until: starling checkpoint delete " << made.id() << "\n";
+  context.out << made.id() << "\n";
+  return kExitOk;
+}
+
+struct ListOptions {
+  std::string job;  // empty: of all
+  Format format = Format::kTable;
+};
+
+absl::StatusOr<int> RunList(const ListOptions& options, Client& client, Context& context) {
+  STARLING_ASSIGN_OR_RETURN(const ListCheckpointsReply reply, client.ListCheckpoints(options.job));
+  if (options.format != Format::kTable) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const CheckpointInfo& info : reply.checkpoints()) all.push_back(ToJson(info));
+    context.out << FormatText(options.format, all);
+    return kExitOk;
+  }
+  Rows rows = {{"ID", "JOB", "STEP", "EPOCHS", "SIZE", "CREATED", "KEPT"}};
+  for (const CheckpointInfo& info : reply.checkpoints()) {
+    rows.push_back({info.id(), info.job(), CountText(info.step()), CountText(info.epoch()),
+                    BytesText(info.bytes()), info.created(),
+                    info.asked_for() ? "until deleted" : "by its job's rule"});
+  }
+  context.out << TableText(rows);
+  return kExitOk;
+}
+
+// Continues after one that cannot be deleted, and returns the first failure's exit code.
+absl::StatusOr<int> RunDeleteCheckpoints(const std::vector<std::string>& ids, Client& client,
+                                         Context& context) {
+  int exit_code = kExitOk;
+  for (const std::string& id : ids) {
+    const absl::Status status = client.DeleteCheckpoint(id);
+    if (status.ok()) {
+      context.err << "deleted checkpoint " << id << "\n";
+    } else if (const int code = Fail(status, context); exit_code == kExitOk) {
+      exit_code = code;
+    }
+  }
+  return exit_code;
+}
+
+// ---- In a folder ----
 
 struct CheckpointOptions {
   std::string id;
@@ -125,6 +183,17 @@ absl::StatusOr<int> RunExportCheckpoint(const CheckpointOptions& options, Contex
 
 void AddCheckpoints(CommandLine& line) {
   CLI::App* const group = line.Group("checkpoint", "what jobs can be started from again");
+  const auto [create, job] = line.Verb<std::string>(
+      "create", "take one of a job that trains; prints its id", RunCreate, group);
+  create->add_option("JOB", *job, "the job")->required()->check(CheckUtf8);
+  const auto [list, listed] =
+      line.Verb<ListOptions>("list", "those of a job, or of all; newest first", RunList, group);
+  list->add_option("JOB", listed->job, "the job (else all)")->check(CheckUtf8);
+  AddFormat(list, &listed->format);
+  const auto [remove, ids] =
+      line.Verb<std::vector<std::string>>("delete", "remove them", RunDeleteCheckpoints, group);
+  remove->add_option("ID", *ids, "the checkpoints")->required()->check(CheckUtf8);
+  AddRestore(line, group);
   const auto add = [](CLI::App* verb, CheckpointOptions* options) {
     verb->add_option("ID", options->id, "the checkpoint: the name of its folder")
         ->required()

@@ -1,4 +1,4 @@
-// `starling checkpoint verify` and `export`, on a folder without a cluster.
+// `starling checkpoint`: verbs that ask the coordinator, and those that read a folder.
 #include <filesystem>
 
 #include "common/checkpoint/store.h"
@@ -87,6 +87,117 @@ TEST_F(CheckpointsTest, IsExportedAsAModelsFile) {
       EXPECT_EQ(values->at(i), TinyValue(27, parameter.name(), BlockPart::kValue, i));
   }
   EXPECT_EQ(Checkpoint({"export", id_, "-o", home_}), kExitUsage);
+}
+
+// ---- Through the coordinator ----
+
+CheckpointInfo Info(const std::string& id, bool asked_for) {
+  CheckpointInfo info;
+  info.set_id(id);
+  info.set_job("digits");
+  info.set_step(1234);
+  info.set_epoch(2);
+  info.set_bytes(5 << 20);
+  info.set_created("2026-01-02T03:04:05Z");
+  info.set_asked_for(asked_for);
+  return info;
+}
+
+TEST_F(CliTest, ACheckpointThatWasCreatedIsNamedOnStandardOutput) {
+  *cluster_.checkpoint->mutable_checkpoint() = Info("c-1-1", true);
+  EXPECT_EQ(Run({"checkpoint", "create", "digits"}), kExitOk) << err_.str();
+  EXPECT_EQ(out_.str(), "c-1-1\n");
+  EXPECT_THAT(err_.str(), HasSubstr("digits: step 1,234, 5.0 MiB; it stays until: starling "
+                                    "checkpoint delete c-1-1\n"));
+  ASSERT_EQ(cluster_.checkpoints_asked.size(), 1u);
+  EXPECT_EQ(cluster_.checkpoints_asked[0].name(), "digits");
+  EXPECT_EQ(cluster_.checkpoints_asked[0].nonce(), 42u);
+  cluster_.checkpoint = absl::AbortedError("no checkpoint of job digits: no space");
+  EXPECT_EQ(Run({"checkpoint", "create", "digits"}), kExitError);
+  EXPECT_THAT(err_.str(), HasSubstr("no space"));
+}
+
+TEST_F(CliTest, CheckpointsAreListed) {
+  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-2", false);
+  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-1", true);
+  EXPECT_EQ(Run({"checkpoint", "list"}), kExitOk) << err_.str();
+  EXPECT_EQ(out_.str(),
+            "ID     JOB     STEP   EPOCHS  SIZE     CREATED               KEPT\n"
+            "c-1-2  digits  1,234  2       5.0 MiB  2026-01-02T03:04:05Z  by its job's rule\n"
+            "c-1-1  digits  1,234  2       5.0 MiB  2026-01-02T03:04:05Z  until deleted\n");
+  EXPECT_EQ(Run({"checkpoint", "list", "digits", "-o", "json"}), kExitOk);
+  EXPECT_THAT(out_.str(), HasSubstr("\"id\": \"c-1-1\""));
+  EXPECT_THAT(cluster_.checkpoints_of, ::testing::ElementsAre("", "digits"));
+}
+
+TEST_F(CliTest, CheckpointsAreDeletedById) {
+  EXPECT_EQ(Run({"checkpoint", "delete", "c-1-1", "c-1-2"}), kExitOk) << err_.str();
+  EXPECT_THAT(cluster_.checkpoints_removed, ::testing::ElementsAre("c-1-1", "c-1-2"));
+  cluster_.remove_checkpoint = absl::NotFoundError("there is no checkpoint c-1-3");
+  EXPECT_EQ(Run({"checkpoint", "delete", "c-1-3", "c-1-4"}), kExitNotFound);
+  EXPECT_EQ(cluster_.checkpoints_removed.size(), 4u);
+  EXPECT_EQ(Run({"checkpoint", "delete"}), kExitUsage);
+}
+
+TEST_F(CliTest, AJobGoesOnFromACheckpoint) {
+  JobStatus status = Running();
+  status.set_restored_from("c-1-1");
+  *cluster_.submit_reply->mutable_status() = status;
+  const std::vector<std::vector<std::string>> same = {
+      {"submit", "--from", "c-1-1", "--name", "second"},
+      {"checkpoint", "restore", "c-1-1", "--name", "second"}};
+  for (const auto& args : same) {
+    EXPECT_EQ(Run(args), kExitOk) << err_.str();
+    const SubmitRequest& request = cluster_.submitted.back();
+    EXPECT_FALSE(request.has_spec());
+    EXPECT_EQ(request.from(), "c-1-1");
+    EXPECT_EQ(request.name(), "second");
+    EXPECT_EQ(request.nonce(), 42u);
+    EXPECT_THAT(err_.str(),
+                HasSubstr("submitted digits, which goes on from checkpoint c-1-1, step 812\n"));
+  }
+}
+
+TEST_F(CliTest, AnotherJobBeginsWithTheValuesOfACheckpoint) {
+  cluster_.submit_reply->mutable_status()->set_restored_from("c-1-1");
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--from", "old", "--optimizer-state"}), kExitOk)
+      << err_.str();
+  const SubmitRequest& request = cluster_.submitted.back();
+  EXPECT_EQ(request.spec().name(), "digits");
+  EXPECT_EQ(request.from(), "old");
+  EXPECT_TRUE(request.optimizer_state());
+  EXPECT_THAT(err_.str(), HasSubstr("submitted digits, with the values of checkpoint c-1-1\n"));
+}
+
+TEST_F(CliTest, WhatNeedsAJobFileSaysSo) {
+  EXPECT_EQ(Run({"submit"}), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("--file or --from"));
+  EXPECT_EQ(Run({"submit", "--from", "a", "--set", "seed=1"}), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("--set: expected a job file"));
+  EXPECT_EQ(Run({"submit", "--from", "a", "--optimizer-state"}), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("--optimizer-state: expected a job file"));
+  EXPECT_TRUE(cluster_.submitted.empty());
+}
+
+// Its name is the checkpoint's, which the coordinator knows.
+TEST_F(CliTest, TheJobThatGoesOnReplacesTheOneThatEnded) {
+  *cluster_.submit_reply->mutable_status() = Running();
+  JobStatus ended = Running();
+  ended.set_state(CANCELLED);
+  cluster_.jobs = {Reply(ended)};
+  EXPECT_EQ(Run({"submit", "--from", "c-1-1", "--replace"}), kExitOk) << err_.str();
+  EXPECT_THAT(cluster_.removed, ::testing::ElementsAre("digits"));
+  ASSERT_EQ(cluster_.submitted.size(), 2u);
+  EXPECT_TRUE(cluster_.submitted[0].dry_run());
+  EXPECT_FALSE(cluster_.submitted[1].dry_run());
+}
+
+TEST_F(CliTest, ADeletedJobsCheckpointsStay) {
+  EXPECT_EQ(Run({"delete", "digits"}), kExitOk);
+  EXPECT_EQ(err_.str(), "deleted digits\n");
+  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-1", true);
+  EXPECT_EQ(Run({"delete", "digits"}), kExitOk);
+  EXPECT_EQ(err_.str(), "deleted digits; its checkpoints stay (starling checkpoint list digits)\n");
 }
 
 }  // namespace

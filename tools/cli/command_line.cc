@@ -100,11 +100,12 @@ void AddKind(CLI::App* verb, Kind* kind) {
                                {"shard", Kind::kShard}}));
 }
 
-void AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
-                std::vector<std::string>* overrides) {
-  verb->add_option("-f,--file", *file, help)->required();
+CLI::Option* AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
+                        std::vector<std::string>* overrides) {
+  CLI::Option* const option = verb->add_option("-f,--file", *file, help)->required();
   verb->add_option("--set", *overrides, "KEY.KEY=VALUE: replaces a value of the file; repeatable")
       ->allow_extra_args(false);
+  return option;
 }
 
 CLI::Validator Member(const std::vector<std::string>& words) {

@@ -90,8 +90,9 @@ enum class Kind { kJob, kWorker, kShard };
 void AddName(CLI::App* verb, const std::string& help, std::string* name);  // the argument NAME
 void AddFormat(CLI::App* verb, Format* format);                            // -o, --output
 void AddKind(CLI::App* verb, Kind* kind);                                  // the argument KIND
-void AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
-                std::vector<std::string>* overrides);  // -f, --set
+// -f, which is required unless the caller changes that, and --set.
+CLI::Option* AddJobFile(CLI::App* verb, const std::string& help, std::string* file,
+                        std::vector<std::string>* overrides);
 
 // A number within `range`, with its default in the help.
 template <typename T>

@@ -4,12 +4,17 @@
 #ifndef STARLING_TOOLS_CLI_VERBS_H_
 #define STARLING_TOOLS_CLI_VERBS_H_
 
+namespace CLI {
+class App;
+}
+
 namespace starling::cli {
 
 class CommandLine;
 
 void AddLocal(CommandLine& line);        // local up, local down
-void AddJobs(CommandLine& line);         // submit, wait, set, cancel, delete
+void AddSubmit(CommandLine& line);       // submit
+void AddJobs(CommandLine& line);         // wait, set, cancel, delete
 void AddGet(CommandLine& line);          // get
 void AddDescribe(CommandLine& line);     // describe
 void AddExplain(CommandLine& line);      // explain, logs
@@ -17,9 +22,11 @@ void AddDoctor(CommandLine& line);       // doctor
 void AddCurves(CommandLine& line);       // metrics, plot
 void AddTrace(CommandLine& line);        // trace
 void AddValues(CommandLine& line);       // export, predict, generate
-void AddCheckpoints(CommandLine& line);  // checkpoint verify, export
+void AddCheckpoints(CommandLine& line);  // checkpoint create, list, delete, verify, export, restore
 void AddData(CommandLine& line);         // data inspect
 void AddAdvise(CommandLine& line);       // advise batch
+
+void AddRestore(CommandLine& line, CLI::App* group);  // to the group `checkpoint`
 
 }  // namespace starling::cli
 
