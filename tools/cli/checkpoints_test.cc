@@ -91,7 +91,7 @@ TEST_F(CheckpointsTest, IsExportedAsAModelsFile) {
 
 // ---- Through the coordinator ----
 
-CheckpointInfo Info(const std::string& id, bool asked_for) {
+CheckpointInfo Made(const std::string& id, bool asked_for) {
   CheckpointInfo info;
   info.set_id(id);
   info.set_job("digits");
@@ -104,7 +104,7 @@ CheckpointInfo Info(const std::string& id, bool asked_for) {
 }
 
 TEST_F(CliTest, ACheckpointThatWasCreatedIsNamedOnStandardOutput) {
-  *cluster_.checkpoint->mutable_checkpoint() = Info("c-1-1", true);
+  *cluster_.checkpoint->mutable_checkpoint() = Made("c-1-1", true);
   EXPECT_EQ(Run({"checkpoint", "create", "digits"}), kExitOk) << err_.str();
   EXPECT_EQ(out_.str(), "c-1-1\n");
   EXPECT_THAT(err_.str(), HasSubstr("digits: step 1,234, 5.0 MiB; it stays until: starling "
@@ -118,8 +118,8 @@ TEST_F(CliTest, ACheckpointThatWasCreatedIsNamedOnStandardOutput) {
 }
 
 TEST_F(CliTest, CheckpointsAreListed) {
-  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-2", false);
-  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-1", true);
+  *cluster_.checkpoint_list.add_checkpoints() = Made("c-1-2", false);
+  *cluster_.checkpoint_list.add_checkpoints() = Made("c-1-1", true);
   EXPECT_EQ(Run({"checkpoint", "list"}), kExitOk) << err_.str();
   EXPECT_EQ(out_.str(),
             "ID     JOB     STEP   EPOCHS  SIZE     CREATED               KEPT\n"
@@ -195,9 +195,9 @@ TEST_F(CliTest, TheJobThatGoesOnReplacesTheOneThatEnded) {
 TEST_F(CliTest, ADeletedJobsCheckpointsStay) {
   EXPECT_EQ(Run({"delete", "digits"}), kExitOk);
   EXPECT_EQ(err_.str(), "deleted digits\n");
-  *cluster_.checkpoint_list.add_checkpoints() = Info("c-1-1", true);
+  *cluster_.checkpoint_list.add_checkpoints() = Made("c-1-1", true);
   EXPECT_EQ(Run({"delete", "digits"}), kExitOk);
-  EXPECT_EQ(err_.str(), "deleted digits; its checkpoints stay (starling checkpoint list digits)\n");
+  EXPECT_EQ(err_.str(), "deleted digits\nits checkpoints stay: starling checkpoint list digits\n");
 }
 
 }  // namespace
