@@ -76,6 +76,7 @@ class Cluster:
         flags_of=None,
         tls=False,
         worker_binary="worker/starling-worker",
+        checkpoints=False,
     ):
         self.shards = shards
         self.workers = workers
@@ -83,8 +84,12 @@ class Cluster:
         self.flags_of = flags_of or {}  # name -> additional flags
         self.tls = tls  # mutual TLS, with certificates made for this cluster
         self.worker_binary = worker_binary
+        self.checkpoints = checkpoints  # a folder: False: none; True: one of this cluster's own
         self.processes = {}
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
+        if checkpoints is True:
+            self.checkpoints = self.directory / "checkpoints"
+            self.checkpoints.mkdir()
         self.coordinator = None
 
     # ---- Lifetime ---------------------------------------------------------------------------
@@ -180,6 +185,7 @@ class Cluster:
                 str(port_file),
                 "--tensorboard-root",
                 "/",
+                *self._checkpoint_flags(),
                 *self._admin_flags("coordinator"),
                 *self.tls_flags("coordinator"),
                 *self.flags_of.get("coordinator", []),
@@ -210,13 +216,16 @@ class Cluster:
             ],
         )
 
+    def _checkpoint_flags(self):
+        return ["--checkpoint-root", str(self.checkpoints)] if self.checkpoints else []
+
     def _admin_flags(self, name):
         path = self.directory / f"{name}.admin"
         path.unlink(missing_ok=True)
         return ["--admin-port-file", str(path)]
 
     def start_shard(self, name):
-        self._start_daemon(name, "shard", "server/shard/starling-ps", [])
+        self._start_daemon(name, "shard", "server/shard/starling-ps", self._checkpoint_flags())
 
     def start_worker(self, name, *more):
         self._start_daemon(name, "worker", self.worker_binary, [*self.worker_flags, *more])

@@ -119,6 +119,9 @@ EXAMPLES = {
     "digits_branched.yaml": Example(
         {"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f8", (64,))
     ),
+    "digits_checkpoint.yaml": Example(
+        {"stop.epochs": 20}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))
+    ),
     "digits_mlp.yaml": Example(
         {"stop.epochs": 2}, made=("STARLING_DIGITS", write_digits), predict=("<f4", (64,))
     ),
@@ -195,7 +198,7 @@ class Examples(unittest.TestCase):
             environment = unittest.mock.patch.dict(os.environ, {variable: str(make(self.folder))})
             environment.start()
             self.addCleanup(environment.stop)
-        with Cluster(shards=2, workers=2) as cluster:
+        with Cluster(shards=2, workers=2, checkpoints=True) as cluster:
             submit(cluster, name, "example", example.settings)
             result = finish(cluster, "example", time.monotonic(), timeout=300)
             self.assertEqual(result.status["state"], "SUCCEEDED")

@@ -128,8 +128,10 @@ void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
     context.err << "forgets the jobs that are over, with their values, which are in memory alone: "
                 << *ended << "\n";
   }
-  context.err << "keeps " << directory.OutputsPath()
-              << " (files of spec.output), logs, and what was exported\n";
+  context.err << "keeps " << directory.OutputsPath() << " (files of spec.output), "
+              << directory.CheckpointsPath()
+              << " (a job can be started from one: starling checkpoint list), logs, and what was "
+                 "exported\n";
 }
 
 class StreamAnnouncer : public local::Announcer {

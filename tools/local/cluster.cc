@@ -97,6 +97,8 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   } else {
     argv.insert(argv.end(), {"--coordinator", address_});
   }
+  if (daemon.role != Role::kWorker)
+    argv.insert(argv.end(), {"--checkpoint-root", directory.CheckpointsPath()});
   daemon.start_again = absl::InfiniteFuture();
   STARLING_ASSIGN_OR_RETURN(daemon.pid, Spawn(argv, directory.LogPath(daemon.name)));
   daemon.started = MonotonicNow();

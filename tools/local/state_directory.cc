@@ -23,7 +23,8 @@ absl::Status FileError(const std::string& what, const std::string& path,
 }  // namespace
 
 absl::Status StateDirectory::Create() const {
-  for (const std::string& path : {root_, root_ + "/logs", root_ + "/run", OutputsPath()}) {
+  for (const std::string& path :
+       {root_, root_ + "/logs", root_ + "/run", OutputsPath(), CheckpointsPath()}) {
     std::error_code error;
     if (fs::create_directories(path, error); error)
       return FileError("make the folder", path, error);
