@@ -98,6 +98,33 @@ std::string CopiesText(const JobStatus& status) {
   return text;
 }
 
+// "every 10m", "every 500 steps", "on request"
+std::string CheckpointRuleText(const JobSpec& spec) {
+  const Checkpoint& rule = spec.checkpoint();
+  if (!spec.has_checkpoint()) return "on request";
+  return absl::StrCat("every ", rule.every_steps() > 0
+                                    ? absl::StrCat(CountText(rule.every_steps()), " steps")
+                                    : DurationText(rule.every_seconds()));
+}
+
+// "every 10m; the last one, 00c0ffee00c0ffee-12-3, is of step 812, 42s old, 4.6 MiB; ..."
+std::string CheckpointText(const JobReply& reply) {
+  const CheckpointStatus& status = reply.status().checkpoint();
+  std::string text = CheckpointRuleText(reply.spec());
+  if (status.has_last()) {
+    absl::StrAppend(&text, "; the last one, ", status.last().id(), ", is of step ",
+                    CountText(status.last().step()), ", ", DurationText(status.age_seconds()),
+                    " old, ", BytesText(status.last().bytes()));
+  } else {
+    absl::StrAppend(&text, "; there is none yet");
+  }
+  if (status.overdue_seconds() > 0)
+    absl::StrAppend(&text, "; one has been due for ", DurationText(status.overdue_seconds()));
+  if (!status.stage().empty())
+    absl::StrAppend(&text, "; one is being taken (", status.stage(), ")");
+  return text;
+}
+
 Rows JobFacts(const JobReply& reply) {
   const JobStatus& status = reply.status();
   const bool bounded = status.staleness_bound() != std::numeric_limits<uint64_t>::max();
@@ -137,6 +164,14 @@ Rows JobFacts(const JobReply& reply) {
                                        : absl::StrCat("no: ", status.not_reproducible_because())});
   if (status.partitions() > 0) rows.push_back({"Copies:", CopiesText(status)});
   if (!status.copies_trouble().empty()) rows.push_back({"", status.copies_trouble()});
+  if (status.has_checkpoint()) rows.push_back({"Checkpoints:", CheckpointText(reply)});
+  if (!status.checkpoint().trouble().empty()) {
+    rows.push_back({"", absl::StrCat("the last attempt failed (", status.checkpoint().failures(),
+                                     " in all): ", status.checkpoint().trouble())});
+  }
+  if (!status.restored_from().empty()) {
+    rows.push_back({"Started from:", absl::StrCat("checkpoint ", status.restored_from())});
+  }
   if (status.has_output()) rows.push_back({"Output:", OutputText(status.output())});
   rows.push_back(
       {"Run:", absl::StrCat("job ", status.uid(), ", era ", status.era(), ", roster ",
@@ -157,13 +192,15 @@ Rows EpochRows(const JobStatus& status) {
   return rows;
 }
 
-// A policy that never changed needs no table.
+// A policy that never changed needs no table. What only gave a checkpoint its step is no change.
 std::string PoliciesText(const JobStatus& status) {
-  if (status.policies_size() < 2) return "";
+  std::vector<PolicyRecord> policies(status.policies().begin(), status.policies().end());
+  std::erase_if(policies, [](const PolicyRecord& record) { return record.checkpoint(); });
+  if (policies.size() < 2) return "";
   Rows rows = {{"NUMBER", "POLICY", "FROM CLOCK", "STATE", "BY"}};
-  for (int i = 0; i < status.policies_size(); ++i) {
-    const PolicyRecord& record = status.policies(i);
-    const bool over = i + 1 < status.policies_size() && status.policies(i + 1).in_force();
+  for (size_t i = 0; i < policies.size(); ++i) {
+    const PolicyRecord& record = policies[i];
+    const bool over = i + 1 < policies.size() && policies[i + 1].in_force();
     rows.push_back({absl::StrCat(record.number()), PolicyText(record.policy()),
                     record.has_step() ? CountText(record.step()) : "-",
                     over                ? "was"

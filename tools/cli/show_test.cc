@@ -244,6 +244,54 @@ TEST_F(CliTest, DescribeSaysHowManyCopiesThereAre) {
             "Copies:        one of each partition: a shard's death takes the values with it");
 }
 
+TEST_F(CliTest, DescribeSaysWhatCheckpointsThereAre) {
+  JobStatus status = Running();
+  JobReply reply;
+  const auto describe = [&] {
+    *reply.mutable_status() = status;
+    cluster_.jobs = {reply};
+    EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+    return out_.str();
+  };
+  EXPECT_THAT(describe(), Not(HasSubstr("Checkpoints:")));
+  CheckpointStatus& checkpoint = *status.mutable_checkpoint();
+  EXPECT_THAT(describe(), HasSubstr("Checkpoints:   on request; there is none yet\n"));
+  reply.mutable_spec()->mutable_checkpoint()->set_every_steps(500);
+  checkpoint.mutable_last()->set_id("c-1-2");
+  checkpoint.mutable_last()->set_step(812);
+  checkpoint.mutable_last()->set_bytes(3 << 20);
+  checkpoint.set_age_seconds(42);
+  EXPECT_THAT(describe(), HasSubstr("Checkpoints:   every 500 steps; the last one, c-1-2, is of "
+                                    "step 812, 42s old, 3.0 MiB\n"));
+  reply.mutable_spec()->mutable_checkpoint()->set_every_steps(0);
+  reply.mutable_spec()->mutable_checkpoint()->set_every_seconds(600);
+  checkpoint.set_overdue_seconds(72);
+  checkpoint.set_stage("writing");
+  checkpoint.set_failures(3);
+  checkpoint.set_trouble("shard-1: no space");
+  status.set_restored_from("c-1-1");
+  const std::string text = describe();
+  EXPECT_THAT(text, HasSubstr("Checkpoints:   every 10m00s; the last one"));
+  EXPECT_THAT(text, HasSubstr("; one has been due for 1m12s; one is being taken (writing)\n"
+                              "               the last attempt failed (3 in all): shard-1: no "
+                              "space\n"
+                              "Started from:  checkpoint c-1-1\n"));
+}
+
+TEST_F(CliTest, APolicyThatOnlyGaveACheckpointItsStepIsNoChange) {
+  JobStatus status = Running();
+  for (int i = 0; i < 2; ++i) {
+    PolicyRecord& record = *status.add_policies();
+    record.set_number(i);
+    record.mutable_policy()->set_kind(Policy::BSP);
+    record.set_in_force(true);
+    record.set_checkpoint(i == 1);
+  }
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("Policies:")));
+}
+
 LogsReply Logged(std::vector<std::pair<uint64_t, std::string>> entries, JobState state) {
   LogsReply reply;
   reply.set_state(state);

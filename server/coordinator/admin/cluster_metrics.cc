@@ -78,6 +78,29 @@ void AddCopies(const JobStatus& job, const MetricsText::Labels& labels, MetricsT
                   labels, static_cast<double>(job.failovers()));
 }
 
+void AddCheckpoints(const JobStatus& job, const MetricsText::Labels& labels, MetricsText& metrics) {
+  if (!job.has_checkpoint()) return;
+  const CheckpointStatus& checkpoint = job.checkpoint();
+  absl::Time created;
+  if (absl::ParseTime(absl::RFC3339_full, checkpoint.last().created(), &created, nullptr)) {
+    metrics.Gauge("starling_checkpoint_last_success_timestamp_seconds",
+                  "When the last checkpoint was cut; no series before it.", labels,
+                  absl::ToDoubleSeconds(created - absl::UnixEpoch()));
+    metrics.Gauge("starling_checkpoint_bytes", "Size of the last checkpoint.", labels,
+                  static_cast<double>(checkpoint.last().bytes()));
+    metrics.Gauge("starling_checkpoint_seconds",
+                  "What the last checkpoint took, beside training; 0: taken before the "
+                  "coordinator's start.",
+                  labels, checkpoint.last_seconds());
+  }
+  metrics.Counter("starling_checkpoint_failures_total",
+                  "Checkpoints that came to nothing, since the coordinator's start.", labels,
+                  static_cast<double>(checkpoint.failures()));
+  metrics.Gauge("starling_checkpoint_overdue_seconds",
+                "For how long a checkpoint has been due; 0: none is.", labels,
+                checkpoint.overdue_seconds());
+}
+
 void AddJob(const JobStatus& job, MetricsText& metrics) {
   const MetricsText::Labels labels = {{"job_name", job.name()}};
   const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
@@ -103,6 +126,7 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
         job.running_seconds());
   AddStaleness(job, labels, metrics);
   AddCopies(job, labels, metrics);
+  AddCheckpoints(job, labels, metrics);
   if (job.loss_scale() > 0) {
     gauge("starling_job_loss_scale", "What the loss is multiplied by; fp16 alone.",
           job.loss_scale());

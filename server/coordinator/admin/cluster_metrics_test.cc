@@ -85,8 +85,30 @@ TEST(ClusterMetrics, AJobsFigures) {
     EXPECT_THAT(text, HasSubstr("\nstarling_job_" + line));
   }
   EXPECT_THAT(text, Not(HasSubstr("starling_job_partitions{job_name=\"async\"}")));
+  EXPECT_THAT(text, Not(HasSubstr("starling_checkpoint_")));
   EXPECT_THAT(text, HasSubstr("starling_job_test_accuracy{job_name=\"a \\\"b\\\"\"} 0.75\n"));
   EXPECT_THAT(text, Not(HasSubstr("starling_job_test_accuracy{job_name=\"async\"}")));
+}
+
+TEST(ClusterMetrics, AJobsCheckpoints) {
+  ClusterView view;
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_name("a");
+  CheckpointStatus& checkpoint = *job.mutable_checkpoint();
+  checkpoint.set_failures(3);
+  checkpoint.set_overdue_seconds(42);
+  std::string text = Text(view);
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_failures_total{job_name=\"a\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_overdue_seconds{job_name=\"a\"} 42\n"));
+  EXPECT_THAT(text, Not(HasSubstr("timestamp"))) << "there is none";
+  checkpoint.mutable_last()->set_created("1970-01-02T00:00:00Z");
+  checkpoint.mutable_last()->set_bytes(4096);
+  checkpoint.set_last_seconds(1.5);
+  text = Text(view);
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_last_success_timestamp_seconds{job_name=\"a\"} "
+                              "86400\n"));
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_bytes{job_name=\"a\"} 4096\n"));
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_seconds{job_name=\"a\"} 1.5\n"));
 }
 
 }  // namespace

@@ -49,6 +49,24 @@ TEST(StatusJson, SaysWhatThereIs) {
   EXPECT_EQ(json["shards"][0]["value_bytes"], 4096);
 }
 
+TEST(StatusJson, SaysHowOldTheLastCheckpointIs) {
+  ClusterView view;
+  view.jobs.add_jobs();
+  JobStatus& none = *view.jobs.add_jobs();
+  none.mutable_checkpoint()->set_trouble("no space");
+  JobStatus& some = *view.jobs.add_jobs();
+  some.mutable_checkpoint()->mutable_last()->set_step(17);
+  some.mutable_checkpoint()->set_age_seconds(3.5);
+  some.set_restored_from("c-1-1");
+  const Json json = Json::parse(StatusJson(view));
+  EXPECT_TRUE(json["jobs"][0]["checkpoint"].is_null());
+  EXPECT_TRUE(json["jobs"][1]["checkpoint"]["last"].is_null());
+  EXPECT_EQ(json["jobs"][1]["checkpoint"]["trouble"], "no space");
+  EXPECT_EQ(json["jobs"][2]["checkpoint"]["last"]["step"], 17);
+  EXPECT_EQ(json["jobs"][2]["checkpoint"]["age_seconds"], 3.5);
+  EXPECT_EQ(json["jobs"][2]["restored_from"], "c-1-1");
+}
+
 TEST(StatusJson, NamesSurviveWhateverTheyAre) {
   ClusterView view;
   view.jobs.add_jobs()->set_name("</script><img src=x onerror=alert(1)>\"\\\n");

@@ -125,6 +125,7 @@ class Core {
   void GiveUpAttempt(Job& job);
   void EndCheckpoints(Job& job);
   Job* FindAttempt(const CheckpointId& id);
+  std::string WhatCheckpointWaitsFor(const Job& job) const;
   void AddCheckpoint(const Job& job, JobStatus& status) const;
   static void AddCheckpoint(const Job& job, ShardJob& orders);
 
@@ -196,6 +197,7 @@ class Core {
   void AddMembers(const Job& job, explain::Evidence& evidence) const;
   void AddShards(const Job& job, explain::Evidence& evidence) const;
   void AddCopies(const Job& job, explain::Evidence& evidence) const;
+  void AddCheckpoint(const Job& job, explain::Evidence& evidence) const;
   double SecondsSince(absl::Time time) const;
 
   // on_register.cc

@@ -7,6 +7,7 @@
 namespace starling::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class CoordinatorExplainTest : public CoordinatorTest {
@@ -54,6 +55,29 @@ TEST_F(CoordinatorExplainTest, AJobThatIsNotThere) {
   request.set_name("nobody");
   const CallReply reply = cluster.Ask<event::Explain>(request);
   EXPECT_TRUE(absl::IsNotFound(std::get<absl::Status>(reply)));
+}
+
+TEST_F(CoordinatorExplainTest, CheckpointsThatDoNotGetThrough) {
+  Workers(1);
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.mutable_checkpoint()->set_every_steps(20);
+  spec.mutable_checkpoint()->set_keep(1);
+  cluster.RunFor(absl::Seconds(1));
+  Submit(spec);
+  ASSERT_TRUE(cluster.RunUntil([&] { return !cluster.checkpoints.empty(); }));
+  EXPECT_EQ(Cause("a"), "");
+  cluster.shards["ps-0"].checkpoint_fails = "no space left";
+  ASSERT_TRUE(cluster.RunUntil([&] { return Cause("a") == "checkpoint-failing"; }));
+  EXPECT_THAT(Explain("a").findings(0).text(),
+              AllOf(HasSubstr("ps-0: no space left"), HasSubstr("; the last one is of step ")));
+  cluster.shards["ps-0"].checkpoint_fails.clear();
+  EXPECT_TRUE(cluster.RunUntil([&] { return Cause("a").empty(); }));
+  cluster.disk_hangs = true;
+  cluster.RunFor(absl::Seconds(50));
+  EXPECT_EQ(Cause("a"), "");
+  cluster.RunFor(absl::Minutes(3));
+  EXPECT_EQ(Cause("a"), "checkpoint-failing");
+  EXPECT_THAT(Explain("a").findings(0).text(), HasSubstr("/checkpoints has not answered for 1m"));
 }
 
 TEST_F(CoordinatorExplainTest, AWorkerThatHasNoMemoryForTheJob) {

@@ -99,11 +99,12 @@ struct CheckpointProgress {
   absl::Time last_cut;  // when the last one was decided, or when the job started
   absl::Time due_since = absl::InfiniteFuture();  // by its rule
   absl::Time retry_at = absl::InfinitePast();
-  int misses = 0;           // in a row
-  int failed = 0;           // in a row
-  uint64_t failures = 0;    // in all
-  std::string trouble;      // of the last one; empty: it succeeded
-  double last_seconds = 0;  // that the last one took
+  int misses = 0;            // in a row
+  int failed = 0;            // in a row
+  absl::Time failing_since;  // the first of these
+  uint64_t failures = 0;     // in all
+  std::string trouble;       // of the last one; empty: it succeeded
+  double last_seconds = 0;   // that the last one took
   // Steps that were done at `paced`, and those of the half second before.
   absl::Time paced;
   uint64_t paced_steps = 0, recent_steps = 0;

@@ -449,6 +449,7 @@ void Core::NoCheckpointYet(Job& job, const std::string& why, absl::Duration wait
 void Core::FailCheckpoint(Job& job, const std::string& why) {
   CheckpointProgress& progress = job.checkpoint;
   ++progress.failures;
+  if (progress.failed == 0) progress.failing_since = now_;
   const absl::Duration wait = CheckpointRetryWait(job.spec().checkpoint(), ++progress.failed);
   progress.retry_at = now_ + wait;
   progress.trouble = std::string(CutUtf8(why, limits::kFaultBytesMax));
@@ -499,6 +500,35 @@ Job* Core::FindAttempt(const CheckpointId& id) {
 }
 
 // ---- What people see ----
+
+// One that is wanted.
+std::string Core::WhatCheckpointWaitsFor(const Job& job) const {
+  const auto& attempt = job.checkpoint.attempt;
+  const std::string& root = options_.checkpoint_root;
+  if (!attempt) {
+    if (!checkpoints_listed_) {
+      return absl::StrCat("what is beneath ", root, " is not known yet",
+                          checkpoints_trouble_.empty() ? "" : ": ", checkpoints_trouble_);
+    }
+    if (job.next_policy() != nullptr) return "the job's policy is being changed";
+    if (now_ < job.checkpoint.retry_at) return "the next attempt comes later";
+    if (job.recovering || !job.partitions.AllReported())
+      return "not all shards have reported since the coordinator's start";
+    return "it is not begun: those of other jobs come first, or shards look for the folder";
+  }
+  const std::string since = absl::StrFormat(", for %.0f s", SecondsSince(attempt->since));
+  switch (attempt->stage) {
+    case Attempt::Stage::kMaking: return absl::StrCat("its folder is made in ", root, since);
+    case Attempt::Stage::kDeciding: return absl::StrCat("workers come to one step", since);
+    case Attempt::Stage::kCutting:
+      return absl::StrCat("the job comes to step ", attempt->step, since);
+    case Attempt::Stage::kWriting: return absl::StrCat("shards write it", since);
+    case Attempt::Stage::kSealing: return absl::StrCat("its manifest is written", since);
+    case Attempt::Stage::kDropping:
+      return absl::StrCat("what is left of one that failed is removed from ", root, since);
+  }
+  return "";
+}
 
 void Core::AddCheckpoint(const Job& job, JobStatus& status) const {
   status.set_restored_from(job.stored.description().restore().checkpoint());

@@ -282,14 +282,9 @@ void Core::AnswerCheckpoint(uint64_t uid, uint64_t number, const CallReply& repl
 void Core::ExpireCheckpointCalls() {
   std::erase_if(checkpoint_calls_, [&](const PendingCheckpoint& pending) {
     if (now_ < pending.until) return false;
-    std::string why = "the disk has not answered";
-    if (const auto job = jobs_.find(pending.uid); job != jobs_.end()) {
-      const JobStatus status = StatusOf(job->second, Epochs::kNewest);
-      why = !status.checkpoint().trouble().empty() ? status.checkpoint().trouble()
-            : !status.checkpoint().stage().empty()
-                ? absl::StrCat("it is ", status.checkpoint().stage())
-                : "it was not begun: other jobs' come first, or the job's policy is being changed";
-    }
+    const auto job = jobs_.find(pending.uid);
+    const std::string why =
+        job != jobs_.end() ? WhatCheckpointWaitsFor(job->second) : "its manifest is being written";
     Reply(pending.call, absl::AbortedError(absl::StrCat(
                             "no checkpoint within ",
                             absl::FormatDuration(options_.checkpoint_deadline), ": ", why)));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/utf8.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
@@ -125,11 +126,13 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   evidence.policy = job.policy().policy();
   if (const PolicyRecord* next = job.next_policy(); next != nullptr) {
     evidence.policy_change_seconds = since(job.policy_asked);
-    evidence.next_policy = PolicyText(next->policy());
+    evidence.next_policy =
+        absl::StrCat(PolicyText(next->policy()), next->checkpoint() ? ", for a checkpoint" : "");
   }
   AddMembers(job, evidence);
   AddShards(job, evidence);
   AddCopies(job, evidence);
+  AddCheckpoint(job, evidence);
   if (job.recovering) evidence.recovering_seconds = SecondsSince(started_);
   return evidence;
 }
@@ -220,6 +223,20 @@ void Core::AddShards(const Job& job, explain::Evidence& evidence) const {
                                    absl::ToDoubleSeconds(counters.Span(now_)),
                                    counters.Growth(now_)});
   }
+}
+
+void Core::AddCheckpoint(const Job& job, explain::Evidence& evidence) const {
+  JobStatus status;
+  AddCheckpoint(job, status);
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  evidence.checkpoint.trouble = checkpoint.trouble();
+  evidence.checkpoint.waits_for = WhatCheckpointWaitsFor(job);
+  evidence.checkpoint.seconds =
+      std::max(checkpoint.overdue_seconds(),
+               checkpoint.trouble().empty() ? 0 : SecondsSince(job.checkpoint.failing_since));
+  if (!checkpoint.has_last()) return;
+  evidence.checkpoint.last = absl::StrFormat("is of step %d and %.0f s old",
+                                             checkpoint.last().step(), checkpoint.age_seconds());
 }
 
 void Core::AddCopies(const Job& job, explain::Evidence& evidence) const {

@@ -55,6 +55,11 @@ constexpr Cause kCauses[] = {
      "partitions have one copy though the job is to have two: a shard's death may end it; since "
      "when",
      "start another shard, or mend what the sentence names"},
+    {"checkpoint-failing", "s",
+     "checkpoints do not get through, so that ever more would have to be computed again; since "
+     "when",
+     "mend what the sentence names: the disk, its mount on that shard, or what keeps the job from "
+     "its next step"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
      "staleness"},

@@ -72,6 +72,14 @@ struct CopyEvidence {
   uint64_t behind = 0;        // records
 };
 
+// Of a job whose checkpoints do not get through.
+struct CheckpointEvidence {
+  double seconds = 0;  // since one was due, or since the first of these that failed; 0: all is well
+  std::string trouble;    // why the last attempt failed; empty: it did not
+  std::string waits_for;  // what one that is wanted waits for now
+  std::string last;       // "is of step 812", with its age; empty: there is none
+};
+
 struct Evidence {
   std::string job;
   JobState state = JOB_STATE_UNSPECIFIED;
@@ -104,6 +112,7 @@ struct Evidence {
   double unreplicated_seconds = 0;
   uint32_t unreplicated = 0;
   std::string copies_trouble;
+  CheckpointEvidence checkpoint;
 };
 
 }  // namespace starling::explain

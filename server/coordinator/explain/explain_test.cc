@@ -160,6 +160,22 @@ TEST(ExplainTest, PartitionsWithoutABackup) {
   EXPECT_EQ(Causes(Explain(evidence)), "slow-worker not-replicated ");
 }
 
+TEST(ExplainTest, CheckpointsThatDoNotGetThrough) {
+  Evidence evidence = HealthyJob();
+  evidence.checkpoint.seconds = 50;
+  evidence.checkpoint.waits_for = "the disk makes its folder";
+  EXPECT_EQ(Causes(Explain(evidence)), "") << "one takes time";
+  evidence.checkpoint.seconds = 80;
+  Finding finding = Only(evidence, "checkpoint-failing");
+  EXPECT_EQ(finding.figure(), 80);
+  ExpectSays(finding, "for 80 s: the disk makes its folder; the job has none");
+  evidence.checkpoint.seconds = 2;
+  evidence.checkpoint.trouble = "at step 17: shard-1: no space";
+  evidence.checkpoint.last = "is of step 12";
+  finding = Only(evidence, "checkpoint-failing");
+  ExpectSays(finding, "the last attempt failed: at step 17: shard-1: no space; the last one is of");
+}
+
 TEST(ExplainTest, ASilentWorkerIsMissing) {
   Evidence evidence = HealthyJob();
   evidence.workers[1].silent_seconds = 3;

@@ -20,6 +20,7 @@ constexpr double kEvaluationSecondsMin = 120;
 constexpr double kNoWorkersSecondsMin = 1;
 constexpr double kSlowBackupSecondsMin = 3;
 constexpr double kUnreplicatedSecondsMin = 60;
+constexpr double kCheckpointDueSecondsMin = 60;
 
 uint32_t Members(const Evidence& evidence) {
   return static_cast<uint32_t>(std::count_if(evidence.workers.begin(), evidence.workers.end(),
@@ -133,6 +134,21 @@ void FindUnreplicated(const Evidence& evidence, Findings& findings) {
                Weight::kSlows, 0);
 }
 
+// Nor does this.
+void FindFailingCheckpoints(const Evidence& evidence, Findings& findings) {
+  const CheckpointEvidence& checkpoint = evidence.checkpoint;
+  if (checkpoint.trouble.empty() && checkpoint.seconds < kCheckpointDueSecondsMin) return;
+  findings.Add(
+      "checkpoint-failing", evidence.job, checkpoint.seconds,
+      absl::StrCat("no checkpoint has got through for ", TimeText(checkpoint.seconds),
+                   checkpoint.trouble.empty()
+                       ? absl::StrCat(": ", checkpoint.waits_for)
+                       : absl::StrCat("; the last attempt failed: ", checkpoint.trouble),
+                   checkpoint.last.empty() ? "; the job has none"
+                                           : absl::StrCat("; the last one ", checkpoint.last)),
+      Weight::kSlows, 0);
+}
+
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
   for (const WorkerEvidence& worker : evidence.workers) {
     if (worker.member || worker.preparing_seconds < kPreparingSecondsMin) continue;
@@ -240,6 +256,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);
   FindUnreplicated(evidence, findings);
+  FindFailingCheckpoints(evidence, findings);
   FindSetAside(evidence, findings);  // does not stop the workers that serve it
 }
 
