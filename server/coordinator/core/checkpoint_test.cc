@@ -290,6 +290,7 @@ TEST_F(CheckpointTest, ACallThatIsGoneNeedsNoAnswer) {
   Submit(Bsp("a"));
   cluster.RunFor(absl::Seconds(1));
   const CallId call = Create("a");
+  ASSERT_TRUE(Comes([&] { return !Of("a").stage().empty(); }));
   cluster.Step(event::CallGone{call});
   cluster.RunFor(absl::Seconds(2));
   EXPECT_EQ(cluster.Answer(call), nullptr);
@@ -817,6 +818,8 @@ TEST_F(CheckpointTest, PeoplesChangesOfThePolicyWaitForTheirTurn) {
   cluster.Ask<event::SetPolicy>(to_async);
   EXPECT_FALSE(Made(call).id().empty());
   ASSERT_TRUE(Comes([&] { return cluster.Status("a").policy() == "async"; }));
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_EQ(cluster.Status("a").policy(), "async") << "a checkpoint changes nothing";
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 2, 1000);
 }
@@ -852,7 +855,7 @@ TEST_F(CheckpointTest, AnotherJobBeginsWithItsValues) {
 
 TEST_F(CheckpointTest, TheOptimizersStateGoesAlongOnRequest) {
   JobSpec spec = Bsp("a");
-  spec.mutable_optimizer()->mutable_adam();
+  spec.mutable_optimizer()->mutable_adam()->set_epsilon(1e-8);
   Submit(spec);
   cluster.RunFor(absl::Seconds(1));
   ForEachShard([](auto& shard) { shard.checkpoint_skipped = 3; });

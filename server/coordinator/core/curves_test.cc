@@ -283,25 +283,25 @@ TEST_F(CoordinatorCurvesTest, AFolderIsLookedAtOnlyForAJobThatIsGoodOtherwise) {
   }();
   SubmitRequest request;
   *request.mutable_spec() = good;
-  EXPECT_TRUE(cluster.core->AsksForFolder(request));
+  EXPECT_TRUE(cluster.core->AsksForDisk(request));
   request.set_dry_run(true);
-  EXPECT_FALSE(cluster.core->AsksForFolder(request));
+  EXPECT_FALSE(cluster.core->AsksForDisk(request));
   request.set_dry_run(false);
   for (const char* folder :
        {"", "runs/a", "/", "/other", "/runsa", "/runs/../etc", "/runs/a/../.."}) {
     request.mutable_spec()->set_tensorboard(folder);
-    EXPECT_FALSE(cluster.core->AsksForFolder(request)) << folder;
+    EXPECT_FALSE(cluster.core->AsksForDisk(request)) << folder;
   }
   *request.mutable_spec() = good;
   request.mutable_spec()->mutable_batch()->set_global(0);
-  EXPECT_FALSE(cluster.core->AsksForFolder(request));
+  EXPECT_FALSE(cluster.core->AsksForDisk(request));
   Submit(good);
   *request.mutable_spec() = good;
-  EXPECT_FALSE(cluster.core->AsksForFolder(request)) << "its name is taken";
+  EXPECT_FALSE(cluster.core->AsksForDisk(request)) << "its name is taken";
   request.mutable_spec()->set_name("b");
-  EXPECT_FALSE(cluster.core->AsksForFolder(request)) << "its folder is taken";
+  EXPECT_FALSE(cluster.core->AsksForDisk(request)) << "its folder is taken";
   request.mutable_spec()->set_tensorboard("/runs/b/../b");
-  EXPECT_TRUE(cluster.core->AsksForFolder(request));
+  EXPECT_TRUE(cluster.core->AsksForDisk(request));
 }
 
 TEST_F(CoordinatorCurvesTest, AFolderMustLieBeneathTheRoot) {
@@ -316,7 +316,7 @@ TEST(CoordinatorCurvesRoot, WithoutOneNoFolderIsTaken) {
   ASSERT_TRUE(core.ok()) << core.status();
   SubmitRequest request;
   request.mutable_spec()->set_tensorboard("/runs/a");
-  EXPECT_FALSE((*core)->AsksForFolder(request));
+  EXPECT_FALSE((*core)->AsksForDisk(request));
 }
 
 TEST_F(CoordinatorCurvesTest, AnUnknownJobIsNotFound) {

@@ -188,11 +188,12 @@ void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint
   if (job.running()) advance_.insert(job.uid());
 }
 
-// A change of a running job to the policy that it has: its step is that of a checkpoint. Returns
-// its number.
+// A change of a running job to the policy that it has, or will have: its step is that of a
+// checkpoint. Returns its number.
 uint64_t Core::AddCheckpointPolicy(Job& job) {
-  PolicyRecord& record =
-      *NewPolicy(job, Policy(job.policy().policy()), "checkpoint").mutable_record();
+  // A change that waits comes first.
+  const Policy newest = job.state.policies().rbegin()->record().policy();
+  PolicyRecord& record = *NewPolicy(job, newest, "checkpoint").mutable_record();
   record.set_checkpoint(true);
   SaveState(job);
   TouchJob(job);

@@ -484,13 +484,13 @@ void MiniCluster::ReportCheckpoint(MiniShard& shard, const ShardJob& orders, Sha
 }
 
 void MiniCluster::Report(MiniShard& shard) {
-  const auto take = [&] {
-    const CallReply* reply = Answer(shard.call);
+  const auto take = [&](CallId call) {
+    const CallReply* reply = Answer(call);
     if (reply == nullptr) return;
-    shard.call = CallId();
+    if (call == shard.call) shard.call = CallId();
     if (const auto* orders = std::get_if<ShardOrders>(reply)) TakeOrders(shard, *orders);
   };
-  take();
+  take(shard.call);
   shard.times.set_pushes(shard.times.pushes() + shard.pace.pushes());
   shard.times.set_applies(shard.times.applies() + shard.pace.applies());
   shard.times.set_apply(shard.times.apply() + shard.pace.apply());
@@ -515,9 +515,10 @@ void MiniCluster::Report(MiniShard& shard) {
     if (!job.over()) ReportCheckpoint(shard, job, report);
   }
   report_bytes = report.ByteSizeLong();
-  shard.call = NewCall();
+  const CallId held = std::exchange(shard.call, NewCall());
   Step(event::ShardReport{shard.call, report});
-  take();
+  if (held != CallId()) take(held);
+  take(shard.call);
 }
 
 // ---- Questions ----
