@@ -78,7 +78,9 @@ TEST_F(CheckpointFilesTest, StoppedAtAnyOperationItIsThereOrNot) {
       disk_->Restart(survives);
       const std::vector<uint64_t> whole = Whole();
       EXPECT_THAT(whole, Contains(1));
-      if (done) EXPECT_THAT(whole, ElementsAre(1, 2)) << "it is durable when the call returns";
+      if (done) {
+        EXPECT_THAT(whole, ElementsAre(1, 2)) << "it is durable when the call returns";
+      }
       ASSERT_NO_FATAL_FAILURE(ExpectToGoOn());
     }
     EXPECT_GT(k, 40u);
@@ -99,7 +101,9 @@ TEST_F(CheckpointFilesTest, StoppedWhileOneIsDeletedItIsThereOrNot) {
       disk_->Restart(survives);
       const std::vector<uint64_t> whole = Whole();
       EXPECT_THAT(whole, Contains(2));
-      if (done) EXPECT_THAT(whole, ElementsAre(2));
+      if (done) {
+        EXPECT_THAT(whole, ElementsAre(2));
+      }
       ASSERT_NO_FATAL_FAILURE(ExpectToGoOn());
     }
     EXPECT_GT(k, 6u);
