@@ -138,6 +138,7 @@ class Core {
   void DropCheckpoint(const CheckpointId& id);
   void DropSurplus(const Job& job);
   void LookForCheckpoints();
+  std::string NotListedText() const;
   void ExpireCheckpointCalls();
 
   // on_output.cc

@@ -404,10 +404,13 @@ absl::StatusOr<CheckpointManifest> Core::MakeManifest(const Job& job) const {
 // It is there, whatever has become of the job meanwhile.
 void Core::On(const event::CheckpointSealed& event) {
   Job* job = FindAttempt(event.id);
-  if (event.info.ok()) checkpoints_[event.id] = *event.info;
-  if (job == nullptr) {
-    if (!event.info.ok()) disk_actions_.push_back(action::DropCheckpoint{event.id});
-    return;
+  CreateCheckpointReply reply;
+  if (event.info.ok()) *reply.mutable_checkpoint() = checkpoints_[event.id] = *event.info;
+  if (job == nullptr) {  // it is deleted
+    if (event.info.ok()) return AnswerCheckpoint(event.id.job.value, event.id.number, reply);
+    disk_actions_.push_back(action::DropCheckpoint{event.id});
+    return AnswerCheckpoint(event.id.job.value, event.id.number,
+                            absl::AbortedError(event.info.status().message()));
   }
   CheckpointProgress& progress = job->checkpoint;
   Attempt& attempt = *progress.attempt;
@@ -426,8 +429,6 @@ void Core::On(const event::CheckpointSealed& event) {
                       event.info->step(), SizeText(event.info->bytes()), progress.last_seconds));
   progress.attempt.reset();
   TouchJob(*job);
-  CreateCheckpointReply reply;
-  *reply.mutable_checkpoint() = *event.info;
   AnswerCheckpoint(job->uid(), event.id.number, reply);
   DropSurplus(*job);
   if (job->over()) unpacked_.insert(job->uid());
@@ -506,10 +507,7 @@ std::string Core::WhatCheckpointWaitsFor(const Job& job) const {
   const auto& attempt = job.checkpoint.attempt;
   const std::string& root = options_.checkpoint_root;
   if (!attempt) {
-    if (!checkpoints_listed_) {
-      return absl::StrCat("what is beneath ", root, " is not known yet",
-                          checkpoints_trouble_.empty() ? "" : ": ", checkpoints_trouble_);
-    }
+    if (!checkpoints_listed_) return NotListedText();
     if (job.next_policy() != nullptr) return "the job's policy is being changed";
     if (now_ < job.checkpoint.retry_at) return "the next attempt comes later";
     if (job.recovering || !job.partitions.AllReported())

@@ -97,6 +97,11 @@ void Core::On(const event::CheckpointsFound& event) {
   }
 }
 
+std::string Core::NotListedText() const {
+  return absl::StrCat("the checkpoints beneath ", options_.checkpoint_root, " are not listed yet",
+                      checkpoints_trouble_.empty() ? "" : ": ", checkpoints_trouble_);
+}
+
 std::optional<CheckpointInfo> Core::FindCheckpoint(const SubmitRequest& request) const {
   auto id = ParseCheckpointId(request.from());
   if (!id) id = NewestNamed(checkpoints_, cluster_.cluster(), request.from());
@@ -167,10 +172,10 @@ void Core::On(const event::DeleteCheckpoint& event) {
                                  ", whose coordinator may still need it: delete it there, or, if "
                                  "that cluster is no more, remove its folder")));
   }
+  if (!checkpoints_listed_) return Reply(event.call, absl::UnavailableError(NotListedText()));
   if (!checkpoints_.contains(*id)) {
     return Reply(event.call,
                  absl::NotFoundError(absl::StrCat("there is no checkpoint ", text,
-                                                  checkpoints_listed_ ? "" : " known yet",
                                                   ": `starling checkpoint list` lists them")));
   }
   if (SourcesInUse().contains(*id)) {
@@ -188,12 +193,7 @@ void Core::On(const event::ListCheckpoints& event) {
   if (absl::Status status = CheckCheckpointRoot(); !status.ok()) {
     return Reply(event.call, std::move(status));
   }
-  if (!checkpoints_listed_) {
-    return Reply(event.call,
-                 absl::UnavailableError(absl::StrCat(
-                     "the checkpoints beneath ", options_.checkpoint_root, " are not listed yet",
-                     checkpoints_trouble_.empty() ? "" : ": ", checkpoints_trouble_)));
-  }
+  if (!checkpoints_listed_) return Reply(event.call, absl::UnavailableError(NotListedText()));
   const Page& page = event.request.page();
   const size_t size = page.size() == 0 ? limits::kListEntriesMax
                                        : std::min<size_t>(page.size(), limits::kListEntriesMax);

@@ -44,12 +44,12 @@ absl::Status Core::TakeSource(const event::Submit& event, Submission& submission
   }
   if (request.from().empty()) return absl::OkStatus();
   STARLING_RETURN_IF_ERROR(CheckCheckpoints());
+  if (!checkpoints_listed_) return absl::UnavailableError(NotListedText());
   const std::optional<CheckpointInfo> info = FindCheckpoint(request);
   if (!info || !event.from.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("from: there is no checkpoint ", request.from().substr(0, 200),
-                     ", and none of a job of that name", checkpoints_listed_ ? "" : ", known yet",
-                     ": `starling checkpoint list` lists them"));
+                     ", and none of a job of that name: `starling checkpoint list` lists them"));
   }
   if (!event.from->ok()) {
     return absl::FailedPreconditionError(absl::StrCat("from: checkpoint ", info->id(),
@@ -114,6 +114,15 @@ absl::Status Core::StartFrom(const Submission& submission, Job& job) const {
   restore.set_manifest_digest(submission.manifest_digest);
   restore.set_mode(submission.mode);
   if (submission.mode == Restore::CONTINUE) {
+    if (manifest.step() >= job.steps()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("from: checkpoint ", manifest.id(), " is of step ", manifest.step(),
+                       " of a job of ", job.steps(), " steps: nothing is left to do"));
+    }
+    if (manifest.policy().kind() == Policy::KIND_UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("from: checkpoint ", manifest.id(), " names no policy"));
+    }
     restore.set_updates_before(before.updates_before());
     ContinueFrom(manifest, job);
     return absl::OkStatus();

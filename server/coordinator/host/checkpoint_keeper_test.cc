@@ -153,8 +153,15 @@ TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {
   disk_->FaultAt(disk_->operations(), DiskFault::kNoSpace);
   EXPECT_TRUE(absl::IsResourceExhausted(Make()));
   disk_->FaultAt(disk_->operations(), DiskFault::kIoError);
-  EXPECT_FALSE(List(/*first=*/true).ok());
+  EXPECT_FALSE(List().ok());
+  EXPECT_TRUE(List().ok());
+}
+
+TEST_F(CheckpointKeeperTest, WhatCannotBeRemovedIsNotInTheWay) {
+  ASSERT_TRUE(Make().ok());
+  disk_->FaultAt(disk_->operations(), DiskFault::kIoError);  // of what is left
   EXPECT_TRUE(List(/*first=*/true).ok());
+  EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce);
 }
 
 TEST_F(CheckpointKeeperTest, AfterItsEndNothingIsDone) {
