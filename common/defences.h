@@ -54,6 +54,13 @@ enum class Defence : uint8_t {
   kAckView,              // a primary takes what a backup of its own view says alone
   kSnapshotSlots,        // a snapshot has the optimizer's state
   kWholeBeforeLead,      // a backup that does not have all never becomes the primary
+  kCheckpointBoundary,   // a checkpoint has its step's values, before any later update
+  kCheckpointPin,        // what is captured for a checkpoint is not updated in place
+  kCheckpointSlots,      // a checkpoint has the optimizer's state
+  kReadBack,             // a file of a checkpoint counts once it was read back
+  kFileSync,             // a file of a checkpoint is durable before it has its name
+  kFolderSync,           // names in a checkpoint's folder are durable before what is written next
+  kEraFence,             // a shard drops what it has of an earlier era
   kCount,
 };
 
@@ -101,7 +108,14 @@ constexpr const char* DefenceName(Defence defence) {
                                     "backup-view",
                                     "ack-view",
                                     "snapshot-slots",
-                                    "whole-before-lead"};
+                                    "whole-before-lead",
+                                    "checkpoint-boundary",
+                                    "checkpoint-pin",
+                                    "checkpoint-slots",
+                                    "read-back",
+                                    "file-sync",
+                                    "folder-sync",
+                                    "era-fence"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

@@ -17,6 +17,7 @@ ShardOrderBook::Changes ShardOrderBook::Take(const ShardOrders& orders) {
       continue;
     }
     ShardJob& known = jobs_[news.run().job_uid()];
+    if (known.run().era() != news.run().era()) known.Clear();  // nothing of it is unchanged
     ShardJob job = news;
     if (job.partitions_unchanged()) job.mutable_partitions()->Swap(known.mutable_partitions());
     if (job.roster_unchanged()) job.mutable_roster()->Swap(known.mutable_roster());

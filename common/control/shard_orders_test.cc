@@ -58,5 +58,21 @@ TEST(ShardOrderBook, ChangesBecomeTheWhole) {
   EXPECT_TRUE(book.jobs().empty());
 }
 
+TEST(ShardOrderBook, NothingOfAnEarlierEraIsUnchanged) {
+  ShardOrderBook book;
+  ShardOrders orders;
+  *orders.add_jobs() = Job(7);
+  orders.mutable_jobs(0)->add_partitions()->set_partition(3);
+  book.Take(orders);
+  ShardOrders later;
+  ShardJob news = Job(7);
+  news.mutable_run()->set_era(1);
+  news.set_partitions_unchanged(true);
+  *later.add_jobs() = news;
+  const ShardOrderBook::Changes changes = book.Take(later);
+  ASSERT_EQ(changes.jobs.size(), 1u);
+  EXPECT_EQ(changes.jobs[0].partitions_size(), 0);
+}
+
 }  // namespace
 }  // namespace starling

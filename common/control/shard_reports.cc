@@ -33,6 +33,17 @@ void ShardReports::Update(const PartitionStatus& status) {
   Changed(key, entry);
 }
 
+void ShardReports::Checkpoint(const Run& run, const CheckpointPart& part) {
+  const auto it = entries_.find({run.job_uid(), kRun});
+  if (it == entries_.end() || it->second.held.over()) return;
+  if (part.number() == 0) {
+    it->second.held.clear_checkpoint();
+  } else {
+    *it->second.held.mutable_checkpoint() = part;
+  }
+  Changed(it->first, it->second);
+}
+
 void ShardReports::End(const Run& run, uint64_t value_bytes) {
   Drop(run.job_uid());
   Hold(run);

@@ -28,6 +28,9 @@ class ShardReports {
   void Hold(const Run& run);
   // Ignored unless the run is held and not over.
   void Update(const PartitionStatus& status);
+  // The shard's part of a checkpoint; without a number: none. Ignored unless the run is held and
+  // not over.
+  void Checkpoint(const Run& run, const CheckpointPart& part);
   // The run is over; only values for readers are left.
   void End(const Run& run, uint64_t value_bytes);
   // Not reported: the coordinator ordered the drop.

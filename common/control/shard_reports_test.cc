@@ -95,6 +95,30 @@ TEST_F(ShardReportsTest, APartitionThatIsGoneIsNotCounted) {
   EXPECT_EQ(reports_.partitions(), 1u);
 }
 
+TEST_F(ShardReportsTest, APartOfACheckpointTravelsWithItsRun) {
+  CheckpointPart part;
+  part.set_number(4);
+  part.set_state(CheckpointPart::WRITING);
+  reports_.Checkpoint(RunOf(7), part);
+  EXPECT_EQ(Entries(Fill()), 0) << "the run is not held";
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  Fill();
+  reports_.Taken(sequence_);
+  reports_.Checkpoint(RunOf(7), part);
+  const ShardReport report = Fill();
+  EXPECT_EQ(report.partitions_size(), 0);
+  ASSERT_EQ(report.held_size(), 1);
+  EXPECT_EQ(report.held(0).checkpoint().number(), 4u);
+  EXPECT_EQ(report.held(0).value_bytes(), 100u);
+  reports_.Checkpoint(RunOf(7), CheckpointPart());
+  EXPECT_FALSE(Fill().held(0).has_checkpoint());
+  reports_.Checkpoint(RunOf(7), part);
+  reports_.End(RunOf(7), 100);
+  reports_.Checkpoint(RunOf(7), part);  // late
+  EXPECT_FALSE(Fill().held(0).has_checkpoint());
+}
+
 TEST_F(ShardReportsTest, AnotherCoordinatorIsToldAll) {
   reports_.Hold(RunOf(7));
   reports_.Update(Status(7, 0));

@@ -18,8 +18,11 @@
 namespace starling {
 namespace {
 
+constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
+
 struct ShardFlags {
   DaemonFlags daemon;
+  std::string checkpoint_root;
   std::string inject_apply_wait;
   std::string inject_queue_wait;
   std::string inject_old_values;
@@ -52,6 +55,7 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
   options.security = flags.security;
   options.coordinator = flags.coordinator;
   options.clock_offset = flags.clock_offset;
+  options.checkpoint_root = shard_flags.checkpoint_root;
   options.owner_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 8);
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<ShardRuntime> shard,
                             StartShard(options, [exit_request](const absl::Status& status) {
@@ -65,6 +69,8 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
                shard->address(), flags.coordinator);
   const int exit_status = exit_request->Wait().exit_status;
   spdlog::info("shutting down");
+  // Writing to a disk that hangs cannot be interrupted.
+  const ExitDeadline deadline(kShutdownDeadline, exit_status, "a checkpoint's file to be written");
   admin->BeginShutdown();
   shard->Stop();
   return exit_status;
@@ -78,7 +84,11 @@ int ShardMain(int argc, char** argv) {
   ShardFlags flags;
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kShard,
-      {{"--inject-apply-wait",
+      {{"--checkpoint-root",
+        "Folder in which this process, as its own user, writes its part of checkpoints, and reads "
+        "them; it is the one of the coordinator and of all shards",
+        &flags.checkpoint_root},
+       {"--inject-apply-wait",
         "make each update take this much longer, as 0.05s, or as 0.05s@3 for partition 3 alone",
         &flags.inject_apply_wait, false, true},
        {"--inject-queue-wait", "let each frame wait this long for its turn, as 0.05s",

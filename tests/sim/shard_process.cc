@@ -43,7 +43,7 @@ void ShardProcess::Start() {
             world.Count("allocations that failed");
             return nullptr;
           },
-          .make_plan = [this](const JobDescription& job) { return MakePlan(job); },
+          .make_plan = [this](const JobDescription& job, auto) { return MakePlan(job); },
           .spans = &spans_,
           .observer = &cluster_->watch(),
           .on_failed =

@@ -263,6 +263,14 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
+    // No job takes checkpoints here yet: the tests of their files and shards look at these.
+    case Defence::kCheckpointBoundary:
+    case Defence::kCheckpointPin:
+    case Defence::kCheckpointSlots:
+    case Defence::kReadBack:
+    case Defence::kFileSync:
+    case Defence::kFolderSync:
+    case Defence::kEraFence: return std::nullopt;
     // One owner applies what it acknowledges, in order, and a backup applies what it has at once:
     // no primary is behind what a puller saw.
     case Defence::kMinLsn:

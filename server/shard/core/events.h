@@ -15,6 +15,7 @@
 #include "common/protocol/ids.h"
 #include "common/protocol/record.h"
 #include "common/protocol/types.h"
+#include "server/shard/core/cut_state.h"
 
 namespace starling {
 
@@ -94,6 +95,14 @@ struct SnapshotReceived {
   std::string state;
 };
 
+// A checkpoint that the partition takes part in. It is answered once, with CaptureCheckpoint or
+// MissCheckpoint.
+struct CheckpointAt {
+  uint64_t number = 0;  // ascending; above 0
+  uint64_t step = 0;    // of the job: all below it is in the checkpoint, nothing else
+  friend bool operator==(const CheckpointAt&, const CheckpointAt&) = default;
+};
+
 // The coordinator's complete orders for this partition. The last ones win. Older generations,
 // views, rosters and policies are ignored, and the epoch never goes back.
 struct OrdersReceived {
@@ -109,8 +118,9 @@ struct OrdersReceived {
   uint32_t epoch = 0;  // the open one
   // From this step on, nothing is done. Its policy is in force.
   std::optional<uint64_t> training_end;
-  uint32_t discard_cuts_before = 0;  // copies of epochs below this one may be discarded
-  ViewNumber decider;                // view of the deciding partition, if the job has one
+  uint32_t discard_cuts_before = 0;        // copies of epochs below this one may be discarded
+  ViewNumber decider;                      // view of the deciding partition, if the job has one
+  std::optional<CheckpointAt> checkpoint;  // for a primary
 };
 
 struct ConnectionDown {
@@ -232,6 +242,18 @@ struct DropCopy {
   uint32_t epoch = 0;
 };
 
+// Keep the newest values and the slots as they are now, and the copy for evaluation where `state`
+// has one, for the checkpoint with this number.
+struct CaptureCheckpoint {
+  uint64_t number = 0;
+  CutState state;
+};
+// The partition has already gone beyond the step of the checkpoint.
+struct MissCheckpoint {
+  uint64_t number = 0;
+  std::string why;
+};
+
 // Send a frame without payload, or with `text` as its payload (kind is kText then). The host fills
 // in payload_bytes and digest.
 struct SendFrame {
@@ -267,7 +289,8 @@ struct ReportFault {
 using PartitionAction =
     std::variant<Verify, MergeSums, Measure, ReportNorm, AskBackup, Replicate, TakeSnapshot,
                  SendSnapshot, DropSnapshot, BeginTensors, KeepPayload, InstallTensor, ApplyNow,
-                 SwitchPolicy, CopyForCut, DropCopy, SendFrame, SendValue, Release, ReportFault>;
+                 SwitchPolicy, CopyForCut, DropCopy, CaptureCheckpoint, MissCheckpoint, SendFrame,
+                 SendValue, Release, ReportFault>;
 
 }  // namespace starling
 

@@ -44,8 +44,9 @@ void Partition::Advance() {
       TakeEffect(*std::move(entry));
       continue;
     }
-    PartitionLog::Entry* entry = log_stopped_ ? nullptr : log_.HandOut();
-    if (entry == nullptr) return;
+    PartitionLog::Entry* entry = log_stopped_ ? nullptr : log_.Next();
+    if (entry == nullptr || !MayHandOut(*entry)) return;
+    log_.HandOut(*entry);
     if (entry->record.kind != RecordKind::kApply) {
       entry->done = true;  // needs nothing from the host
       continue;

@@ -13,6 +13,7 @@ void Partition::On(const OrdersReceived& orders) {
   generation_ = std::max(generation_, orders.generation);
   if (orders.view > view_) TakeView(orders);
   if (!IsPrimary()) return;  // another shard is the primary
+  TakeCheckpoint(orders);
   if (orders.roster.number > ordered_.roster()) TakeRoster(orders.roster);
   TakePolicies(orders);
   TakeEpoch(orders);

@@ -60,8 +60,7 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
     scalars.scale =
         static_cast<float>(static_cast<double>(config_.batch) / static_cast<double>(samples));
   }
-  const SliceState& state = ordered_.slice(slice.info.id);
-  scalars.t = static_cast<int64_t>(state.updates - state.skipped + 1);
+  scalars.t = ordered_.NextT(slice.info.id);
   scalars.lag = ordered_.bsp() ? 0 : ordered_.LagOf(slice.info.id, base);
   return scalars;
 }

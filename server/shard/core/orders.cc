@@ -52,6 +52,8 @@ absl::StatusOr<OrdersReceived> ToPartitionOrders(const ShardJob& job,
   orders.discard_cuts_before = job.discard_cuts_before();
   if (job.has_training_end()) orders.training_end = job.training_end();
   orders.decider = ViewNumber(job.decider().number());
+  if (job.has_checkpoint())
+    orders.checkpoint = {job.checkpoint().number(), job.checkpoint().step()};
   return orders;
 }
 

@@ -20,6 +20,7 @@ Partition::Partition(PartitionConfig config, FirstState first)
     slices_.try_emplace(info.id, info, config_.micro_batches);
   }
   if (config_.Decides()) decider_.emplace(config_.reporters);
+  if (config_.start.has_value()) begun_steps_ = config_.start->step;
 }
 
 void Partition::Step(const PartitionEvent& event, absl::Time now, PartitionActions& actions) {
@@ -41,6 +42,7 @@ void Partition::Settle() {
     if (std::exchange(recheck_closes_, false)) TryCloses();
     if (std::exchange(recheck_pulls_, false)) TryAllPulls();
   }
+  TryCheckpoint();
   TryReport();
   TryTalk();
 }

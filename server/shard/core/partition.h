@@ -23,6 +23,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
@@ -86,6 +87,8 @@ struct PartitionCounters {
   uint64_t repeated_again = 0;  // records that had come before
   uint64_t early_records = 0;   // records that came before the snapshot was complete
   uint64_t fenced_records = 0;  // frames of replication of another view
+  uint64_t captures = 0;        // for checkpoints
+  uint64_t missed_captures = 0;
 };
 
 // How a copy starts.
@@ -303,6 +306,13 @@ class Partition {
   void TryCut();
   void FinishCut(std::optional<uint32_t> copy_before);
 
+  // on_checkpoint.cc
+  void TakeCheckpoint(const OrdersReceived& orders);
+  void TryCheckpoint();
+  bool MayHandOut(const PartitionLog::Entry& entry);
+  void Capture(const CutState& state);
+  void Miss(const absl::Status& why);
+
   // on_backup.cc: a primary's side of replication
   void BeginTalk();
   void AskAgain(absl::Time at);
@@ -427,6 +437,9 @@ class Partition {
 
   // From this step of the job on, nothing is done, so nothing changes any more.
   std::optional<uint64_t> training_end_;
+
+  std::optional<CheckpointAt> checkpoint_;  // ordered, and not answered
+  uint64_t last_checkpoint_ = 0;            // the number of the newest one that was ordered
 
   uint64_t begun_steps_ = 0;  // no contribution to this step of the job or a later one has come
 

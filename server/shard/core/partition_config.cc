@@ -85,6 +85,42 @@ absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
   return absl::OkStatus();
 }
 
+absl::Status FillStart(const JobDescription& job, PartitionConfig* config) {
+  if (!job.has_restore()) return absl::OkStatus();
+  const Restore& restore = job.restore();
+  PartitionConfig::Start start;
+  start.step = restore.step();
+  start.skipped = restore.skipped();
+  start.updates_before = restore.updates_before();
+  start.policy = {PolicyNumber(), config->policy, restore.step()};
+  if (restore.has_copy_epoch()) start.copy = restore.copy_epoch();
+  switch (restore.mode()) {
+    case Restore::CONTINUE:
+      start.loss_scale = {restore.loss_scale_log2(), restore.loss_scale_clean()};
+      break;
+    case Restore::VALUES:
+    case Restore::VALUES_AND_OPTIMIZER:
+      if (start.step == 0) break;
+      return BadJob(absl::StrCat("another job begins at step ", start.step, "; expected 0"));
+    default:
+      return BadJob(absl::StrCat("restore.mode ", static_cast<int>(restore.mode()),
+                                 "; run the same release everywhere"));
+  }
+  if (start.step >= config->steps) {
+    return BadJob(absl::StrCat("it begins at step ", start.step, " and has ", config->steps));
+  }
+  if (start.skipped > start.step)
+    return BadJob(absl::StrCat(start.skipped, " steps of ", start.step, " are skipped"));
+  if (start.copy.has_value() && (*start.copy + uint64_t{1}) * config->FullSteps() > start.step) {
+    return BadJob(absl::StrCat("it begins at step ", start.step, " with a copy of epoch ",
+                               *start.copy, ", which is not over"));
+  }
+  if (LossScale scale; !scale.Restore(start.loss_scale))
+    return BadJob(absl::StrCat("a loss scale of 2^", start.loss_scale.log2));
+  config->start = start;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 uint64_t PartitionConfig::StepsIn(uint32_t epoch) const {
@@ -116,6 +152,11 @@ absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy) {
       absl::StrCat("policy ", static_cast<int>(policy.kind()), "; expected bsp, ssp or async"));
 }
 
+const Policy& FirstPolicy(const JobDescription& job) {
+  const bool continues = job.restore().mode() == Restore::CONTINUE;
+  return continues ? job.restore().policy() : job.spec().policy();
+}
+
 absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, const Layout& layout,
                                                     PartitionId partition, ShardId self) {
   if (job.layout_digest() != layout.digest) {
@@ -139,7 +180,8 @@ absl::StatusOr<PartitionConfig> MakePartitionConfig(const JobDescription& job, c
     config.slices.back().decay = settings.weight_decay;
   }
   STARLING_RETURN_IF_ERROR(FillSteps(job, &config));
-  STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(job.spec().policy()));
+  STARLING_ASSIGN_OR_RETURN(config.policy, PolicyFromProto(FirstPolicy(job)));
+  STARLING_RETURN_IF_ERROR(FillStart(job, &config));
   FillDecisions(job.spec(), layout, &config);
   STARLING_ASSIGN_OR_RETURN(
       const LearningRate rate,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/protocol/ids.h"
 #include "common/protocol/limits.h"
 #include "common/protocol/types.h"
+#include "common/schedule/loss_scale.h"
 
 namespace starling {
 
@@ -34,6 +36,18 @@ struct PartitionConfig {
     int slots = 0;  // of its update rule
   };
 
+  // The state of the whole job at the step at which a run begins that goes on from a checkpoint, or
+  // takes values from one (docs/decisions/0013-checkpoints.md, part 4).
+  struct Start {
+    uint64_t step = 0;     // all below it is applied, nothing else
+    uint64_t skipped = 0;  // of these steps
+    // By an earlier job, on each slice: added to Adam's t.
+    uint64_t updates_before = 0;
+    PolicyAt policy;  // in force from `step` on
+    LossScale::State loss_scale;
+    std::optional<uint32_t> copy;  // the epoch of the copy for evaluation, if there is one
+  };
+
   RunId run;
   PartitionId partition;
   ShardId self;                   // the shard that hosts it
@@ -44,7 +58,8 @@ struct PartitionConfig {
   uint32_t micro_batches = 0;                             // M
   uint64_t steps = 0;                                     // of the whole job
   uint64_t open_items_max = limits::kLeasesPerWorkerMax;  // OpenItemsMax
-  ConsistencyPolicy policy;
+  ConsistencyPolicy policy;                               // the first one
+  std::optional<Start> start;                             // unset: step 0, with first values
   double clip_norm = 0;  // of the step's whole gradient, BSP; 0: none
   // Fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10).
   bool scales_loss = false;
@@ -78,6 +93,10 @@ struct PartitionConfig {
 
 // kInvalidArgument: a kind that does not exist.
 absl::StatusOr<ConsistencyPolicy> PolicyFromProto(const Policy& policy);
+
+// The policy under which the run begins: the job file's, or that of the checkpoint that it
+// continues.
+const Policy& FirstPolicy(const JobDescription& job);
 
 // The configuration of `partition` of the job with this layout, hosted by `self`. kInvalidArgument:
 // a coordinator would not send this description; the message names the field.

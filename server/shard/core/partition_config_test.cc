@@ -50,6 +50,70 @@ TEST(PartitionConfigTest, TakesWhatTheDescriptionSays) {
   EXPECT_EQ(config.SamplesIn({WorkPurpose::kTrain, 0, 25, 1}), 0u);
 }
 
+TEST(PartitionConfigTest, BeginsWhereTheCheckpointWas) {
+  JobDescription job = Job();  // S is 4, and there are 6 steps
+  const Layout layout = MakeLayout(job.spec()).value();
+  job.set_layout_digest(layout.digest);
+  const auto made = [&] { return MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)); };
+  EXPECT_FALSE(made()->start.has_value());
+
+  Restore& restore = *job.mutable_restore();
+  restore.set_mode(Restore::CONTINUE);
+  restore.set_step(5);
+  restore.set_skipped(2);
+  restore.set_loss_scale_log2(9);
+  restore.set_loss_scale_clean(7);
+  restore.mutable_policy()->set_kind(Policy::BSP);
+  restore.set_copy_epoch(0);
+  const PartitionConfig config = made().value();
+  EXPECT_EQ(config.policy, (ConsistencyPolicy{PolicyKind::kBsp, 0})) << "not the job file's";
+  ASSERT_TRUE(config.start.has_value());
+  EXPECT_EQ(config.start->step, 5u);
+  EXPECT_EQ(config.start->skipped, 2u);
+  EXPECT_EQ(config.start->policy, (PolicyAt{PolicyNumber(), config.policy, 5}));
+  EXPECT_EQ(config.start->loss_scale, (LossScale::State{9, 7}));
+  EXPECT_EQ(config.start->copy, 0u);
+
+  const auto why = [&](const Restore& wrong) {
+    *job.mutable_restore() = wrong;
+    return std::string(made().status().message());
+  };
+  const Restore right = restore;
+  Restore wrong = right;
+  wrong.set_step(6);
+  EXPECT_THAT(why(wrong), HasSubstr("begins at step 6 and has 6"));
+  wrong = right;
+  wrong.set_skipped(6);
+  EXPECT_THAT(why(wrong), HasSubstr("6 steps of 5 are skipped"));
+  wrong = right;
+  wrong.set_copy_epoch(1);
+  EXPECT_THAT(why(wrong), HasSubstr("with a copy of epoch 1, which is not over"));
+  wrong = right;
+  wrong.set_loss_scale_log2(99);
+  EXPECT_THAT(why(wrong), HasSubstr("a loss scale of 2^99"));
+  wrong = right;
+  wrong.clear_mode();
+  EXPECT_THAT(why(wrong), HasSubstr("restore.mode 0"));
+  wrong = right;
+  wrong.set_mode(Restore::VALUES);
+  EXPECT_THAT(why(wrong), HasSubstr("another job begins at step 5; expected 0"));
+}
+
+TEST(PartitionConfigTest, AnotherJobTakesValuesAlone) {
+  JobDescription job = Job();
+  const Layout layout = MakeLayout(job.spec()).value();
+  job.set_layout_digest(layout.digest);
+  Restore& restore = *job.mutable_restore();
+  restore.set_mode(Restore::VALUES_AND_OPTIMIZER);
+  restore.set_updates_before(100);
+  const PartitionConfig config =
+      MakePartitionConfig(job, layout, PartitionId(0), ShardId(3)).value();
+  EXPECT_EQ(config.policy, (ConsistencyPolicy{PolicyKind::kSsp, 2})) << "the job file's";
+  EXPECT_EQ(config.start->updates_before, 100u);
+  EXPECT_EQ(config.start->loss_scale, LossScale::State());
+  EXPECT_EQ(config.start->policy.policy, config.policy);
+}
+
 TEST(PartitionConfigTest, SlicesHaveTheirGroupsRateAndDecay) {
   JobDescription job = Job();
   Optimizer& optimizer = *job.mutable_spec()->mutable_optimizer();

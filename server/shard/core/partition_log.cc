@@ -14,12 +14,11 @@ void PartitionLog::CommitUpTo(Lsn lsn) {
   if (lsn > committed_) committed_ = std::min(lsn, ordered_);
 }
 
-PartitionLog::Entry* PartitionLog::HandOut() {
+PartitionLog::Entry* PartitionLog::Next() {
   if (handed_out_ >= committed_) return nullptr;
   Entry* next = Find(Lsn(handed_out_.value + 1));
-  if (next->record.kind != RecordKind::kApply && handed_out_ != applied_) return nullptr;
-  handed_out_ = next->record.lsn;
-  return next;
+  const bool may = next->record.kind == RecordKind::kApply || quiet();
+  return may ? next : nullptr;
 }
 
 PartitionLog::Entry* PartitionLog::Find(Lsn lsn) {

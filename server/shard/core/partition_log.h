@@ -42,11 +42,13 @@ class PartitionLog {
 
   void CommitUpTo(Lsn lsn);
 
-  // The oldest committed entry that was not handed out yet; null: none. Several updates may be
-  // handed out before the first one is done. Any other record waits until all records before it
-  // have taken effect, and updates behind it wait for it. The pointer is valid until the entry
-  // takes effect.
-  Entry* HandOut();
+  // The oldest committed entry that was not handed out yet, if it may be; null: none. Several
+  // updates may be handed out before the first one is done. Any other record waits until all
+  // records before it have taken effect, and updates behind it wait for it. The pointer is valid
+  // until the entry takes effect.
+  Entry* Next();
+  // Hands out what Next() returned.
+  void HandOut(const Entry& next) { handed_out_ = next.record.lsn; }
 
   // The entry of a record that has not taken effect; null: no such record.
   Entry* Find(Lsn lsn);

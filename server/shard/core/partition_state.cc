@@ -21,13 +21,38 @@ void Remember(std::vector<T>& last, T value, size_t most) {
 
 }  // namespace
 
-PartitionState::PartitionState(const PartitionConfig* config) : config_(config) {
+PartitionState::PartitionState(const PartitionConfig* config) : PartitionState(config, Empty()) {
+  if (config->start.has_value()) Begin(*config->start);
+}
+
+PartitionState::PartitionState(const PartitionConfig* config, Empty) : config_(config) {
   policy_.policy = config->policy;
   for (const PartitionConfig::SliceInfo& info : config->slices) {
     slices_.try_emplace(info.id, &info, updated_slices_);
     updated_slices_ += info.updated ? 1 : 0;
   }
   OpenCoverage(0);
+}
+
+// As the steps before have left it.
+void PartitionState::Begin(const PartitionConfig::Start& start) {
+  policy_ = start.policy;
+  clocks_.ParkAll(static_cast<Clock>(start.step));
+  next_decision_ = static_cast<Clock>(start.step);
+  loss_scale_ = start.loss_scale;
+  loss_scale_log2_ = {start.loss_scale.log2, start.loss_scale.log2};
+  copy_ = start.copy;
+  cut_epochs_ = static_cast<uint32_t>(start.step / config_->FullSteps());
+  if (cut_epochs_ > 0) applied_min_ = applied_max_ = config_->StepsIn(cut_epochs_ - 1);
+  OpenCoverage(cut_epochs_);
+  const uint64_t open = start.step % config_->FullSteps();
+  if (updated_slices_ > 0) all_covered_.at(cut_epochs_).MarkRange(0, open);
+  for (auto& [id, slice] : slices_) {
+    if (!slice.info->updated) continue;
+    slice.state.updates = start.step;
+    slice.state.updates_in_epoch = open;
+    slice.state.skipped = start.skipped;
+  }
 }
 
 absl::Status PartitionState::Repeat(const Record& record, uint64_t digest) {
@@ -143,6 +168,12 @@ uint64_t PartitionState::LeastUpdates() const {
     if (slice.info->updated) least = std::min(least, slice.state.updates);
   }
   return least;
+}
+
+int64_t PartitionState::NextT(SliceId id) const {
+  const SliceState& state = slice(id);
+  const uint64_t before = config_->start.has_value() ? config_->start->updates_before : 0;
+  return static_cast<int64_t>(before + state.updates - state.skipped + 1);
 }
 
 // Updates after `base` are a suffix of the remembered ones.

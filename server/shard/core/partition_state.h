@@ -18,11 +18,13 @@
 #include "absl/container/btree_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/data_plan/coverage.h"
 #include "common/protocol/record.h"
 #include "common/protocol/types.h"
 #include "server/shard/core/clock_table.h"
+#include "server/shard/core/cut_state.h"
 #include "server/shard/core/partition_config.h"
 
 namespace starling {
@@ -52,7 +54,8 @@ struct SliceState {
 // A plain value: copies do not affect each other. Not thread-safe.
 class PartitionState {
  public:
-  // The state of a partition with an empty log. `config` outlives the state and its copies.
+  // The state of a partition with an empty log, at config->start. `config` outlives the state and
+  // its copies.
   explicit PartitionState(const PartitionConfig* config);
 
   // Applies the record, or refuses it and changes nothing. kFailedPrecondition: it is not the next
@@ -87,7 +90,8 @@ class PartitionState {
   // ---- Slices ----
   const SliceState& slice(SliceId id) const { return slices_.at(id).state; }
   bool updates_any() const { return updated_slices_ > 0; }
-  uint64_t LeastUpdates() const;  // over the updated slices; BSP: a version that all of them have
+  uint64_t LeastUpdates() const;    // over the updated slices; BSP: a version that all of them have
+  int64_t NextT(SliceId id) const;  // Adam's t for the slice's next update
   // How many remembered updates of the slice come after position `base`.
   uint64_t LagOf(SliceId id, Lsn base) const;
 
@@ -98,6 +102,12 @@ class PartitionState {
   uint64_t CoveredSteps() const;  // every updated slice covers all steps of the job below this one
   // What every updated slice covers of the epoch; null: not kept, or not any more.
   const Coverage* CoverageOf(uint32_t epoch) const;
+  // Whether some slice covers this step of the job, or a later one. Never of a partition that
+  // updates nothing.
+  bool Passed(uint64_t step) const;
+  // kFailedPrecondition: not exactly the steps below `step` are applied, to each slice once. The
+  // message says which slice has what.
+  absl::StatusOr<CutState> AtCut(uint64_t step) const;
   // The number of ranges above the floor plus items that only some slices cover, and whether `item`
   // is such an item.
   size_t OpenItems(uint32_t epoch) const;
@@ -121,6 +131,9 @@ class PartitionState {
   Clock next_decision() const { return next_decision_; }  // the step of the next decision
 
  private:
+  struct Empty {};  // a state that Read fills
+  PartitionState(const PartitionConfig* config, Empty);
+
   struct IndexedSlice {
     IndexedSlice(const PartitionConfig::SliceInfo* info, uint32_t index)
         : info(info), index(index) {}
@@ -134,6 +147,7 @@ class PartitionState {
   using SliceBits = absl::InlinedVector<uint64_t, 1>;
 
   // partition_state.cc
+  void Begin(const PartitionConfig::Start& start);
   void Apply(const Record& record);
   void MarkCovered(const IndexedSlice& slice, uint32_t epoch, uint64_t item);
   void Close(const Record& record);
@@ -151,6 +165,9 @@ class PartitionState {
   absl::Status CheckDecision(const Record& record) const;
   absl::Status CheckPolicy(const Record& record) const;
   absl::Status CheckCut(const Record& record) const;
+
+  // partition_state_cut.cc
+  absl::Status CheckCutAt(uint64_t step) const;
 
   // partition_state_bytes.cc; State: this class; const when written
   template <typename IO, typename State>

@@ -113,7 +113,7 @@ absl::Status PartitionState::Read(absl::string_view bytes) {
       CheckEqual("partition", config_->partition.value, in.Get<uint32_t>(), kOther));
   STARLING_RETURN_IF_ERROR(CheckEqual("slices", static_cast<uint32_t>(config_->slices.size()),
                                       in.Get<uint32_t>(), kOther));
-  PartitionState read(config_);
+  PartitionState read(config_, Empty());
   Fields(in, read);
   if (!in.ok() || in.left() != 0) {
     return Damaged(in.ok() ? absl::StrCat("it has ", in.left(), " bytes too many")

@@ -94,8 +94,7 @@ absl::Status PartitionState::CheckOrder(const Record& record, const SliceState& 
     STARLING_RETURN_IF_ERROR(
         CheckEqual<int64_t>(record, "step", static_cast<int64_t>(slice.updates), record.clock));
   }
-  return CheckEqual<int64_t>(record, "t", static_cast<int64_t>(slice.updates - slice.skipped + 1),
-                             record.scalars.t);
+  return CheckEqual<int64_t>(record, "t", NextT(record.slice), record.scalars.t);
 }
 
 absl::Status PartitionState::CheckClose(const Record& record) const {

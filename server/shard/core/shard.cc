@@ -3,6 +3,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "common/defences.h"
 #include "server/shard/core/orders.h"
 
 namespace starling::shard {
@@ -17,9 +18,20 @@ void Shard::On(const event::Orders& event) {
   Learn();
   for (const uint64_t uid : changes.dropped) DropJob(JobUid(uid));
   for (const ShardJob& orders : changes.jobs) {
+    if (!TakeEra(orders.run())) continue;
     Do(action::HoldRun{orders.run()});
     orders.over() ? EndJob(orders) : TakeJob(orders, Generation(event.orders.generation()));
   }
+}
+
+// A later era begins with other values: nothing of an earlier one counts any more. False: the
+// orders are of an earlier era.
+bool Shard::TakeEra(const Run& run) {
+  const auto it = jobs_.find(JobUid(run.job_uid()));
+  if (it == jobs_.end() || DefenceMasked(Defence::kEraFence)) return true;
+  const uint32_t known = it->second.run.era();
+  if (run.era() > known) DropJob(it->first);
+  return run.era() >= known;
 }
 
 void Shard::Learn() {
@@ -64,6 +76,7 @@ void Shard::On(const event::Planned& event) {
 
 void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generation) {
   const JobUid uid(job.run.job_uid());
+  TakeCheckpoint(job, orders);
   std::set<PartitionId> wanted;
   for (const PartitionOrders& partition : orders.partitions()) {
     wanted.insert(PartitionId(partition.partition()));
@@ -73,7 +86,7 @@ void Shard::TakePartitions(Job& job, const ShardJob& orders, Generation generati
     const PartitionKey key(uid, it->first);
     it = wanted.contains(key.second) ? std::next(it) : job.partitions.erase(it);
     if (wanted.contains(key.second)) continue;
-    Do(action::Drop{key});
+    DropInstance(job, key);
     Do(action::ReportNothingOfPartition{key});
   }
 }
@@ -83,6 +96,7 @@ void Shard::TakePartition(Job& job, const ShardJob& orders, const PartitionOrder
   const PartitionKey key(JobUid(job.run.job_uid()), PartitionId(partition.partition()));
   absl::StatusOr<OrdersReceived> received = ToPartitionOrders(orders, partition, generation.value);
   if (!received.ok()) return Refuse(orders, partition, received.status());
+  if (!WritesPart(job, key.second)) received->checkpoint.reset();
   const uint64_t view = partition.view().number();
   const auto known = job.partitions.find(key.second);
   const bool has = known != job.partitions.end();
@@ -91,7 +105,7 @@ void Shard::TakePartition(Job& job, const ShardJob& orders, const PartitionOrder
     known->second.backup = partition.backup();
     return Do(action::Order{key, *std::move(received)});
   }
-  if (has) Do(action::Drop{key});
+  if (has) DropInstance(job, key);
   // First values are those of the first view. Later ones have been trained, by another shard.
   if (!partition.backup() && view > 1) {
     return Refuse(orders, partition,
@@ -102,6 +116,12 @@ void Shard::TakePartition(Job& job, const ShardJob& orders, const PartitionOrder
   const InstanceId instance(++last_instance_.value);
   job.partitions[key.second] = {instance, view, partition.backup()};
   Do(action::Create{key, instance, *std::move(received), partition.backup()});
+}
+
+void Shard::DropInstance(Job& job, const PartitionKey& key) {
+  Do(action::Drop{key});
+  if (WritesPart(job, key.second))
+    EndCheckpoint(job, CheckpointPart::FAILED, "another shard leads one of its partitions now");
 }
 
 void Shard::Refuse(const ShardJob& orders, const PartitionOrders& partition,
@@ -125,6 +145,7 @@ void Shard::EndJob(const ShardJob& orders) {
   Job& job = jobs_[uid];
   if (job.stage == Stage::kEnding) return;
   if (job.stage == Stage::kEnded) return Do(action::ReportEnd{job.run, job.value_bytes});
+  DropCheckpoint(job);
   job.run = orders.run();
   job.stage = Stage::kEnding;
   job.orders.Clear();
@@ -153,6 +174,7 @@ void Shard::FinishEnd(Job& job) {
 
 void Shard::DropJob(JobUid uid) {
   if (const auto it = jobs_.find(uid); it != jobs_.end()) {
+    DropCheckpoint(it->second);
     for (const auto& [partition, instance] : it->second.partitions)
       Do(action::Drop{{uid, partition}});
     jobs_.erase(it);
@@ -164,7 +186,8 @@ void Shard::DropJob(JobUid uid) {
 
 void Shard::On(const event::GivenUp&) {
   book_.Clear();
-  for (const auto& [uid, job] : jobs_) {
+  for (auto& [uid, job] : jobs_) {
+    DropCheckpoint(job);
     for (const auto& [partition, instance] : job.partitions) Do(action::Drop{{uid, partition}});
     Do(action::Forget{uid});
   }

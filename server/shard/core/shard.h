@@ -7,6 +7,9 @@
 // Each creation of a partition makes a new instance, which lasts until the partition is dropped.
 // Later reports of that instance are ignored. An ended job keeps its instances until it is dropped.
 //
+// Of a checkpoint the shard writes one file, with all partitions that it leads when it first hears
+// of it. Only these are told of it.
+//
 // An instance is a copy of one view, as primary or as backup. In a later view only a primary uses
 // it; a backup gets a new, empty instance, which learns from that view's primary.
 #ifndef STARLING_SERVER_SHARD_CORE_SHARD_H_
@@ -15,15 +18,19 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/control/shard_orders.h"
 #include "common/protocol/ids.h"
 #include "proto/coordinator.pb.h"
+#include "server/shard/core/cut_state.h"
 #include "server/shard/core/events.h"
 
 namespace starling::shard {
@@ -58,10 +65,39 @@ struct Ended {
 // The coordinator considers this incarnation lost.
 struct GivenUp {};
 
+// ---- Of a checkpoint, by its number ----
+
+// An instance's blocks are captured.
+struct Captured {
+  PartitionKey key;
+  InstanceId instance;
+  uint64_t number = 0;
+  CutState state;
+};
+// An instance was past the step.
+struct Missed {
+  PartitionKey key;
+  InstanceId instance;
+  uint64_t number = 0;
+  std::string why;
+};
+// What was captured was given up, before or while it was written; or the answer to WriteCheckpoint.
+struct CheckpointWritten {
+  JobUid job;
+  uint64_t number = 0;
+  absl::StatusOr<CheckpointFile> file;
+};
+struct CheckpointProgress {
+  JobUid job;
+  uint64_t number = 0;
+  uint64_t bytes = 0;
+};
+
 }  // namespace event
 
-using Event =
-    std::variant<event::Orders, event::Planned, event::News, event::Ended, event::GivenUp>;
+using Event = std::variant<event::Orders, event::Planned, event::News, event::Ended, event::GivenUp,
+                           event::Captured, event::Missed, event::CheckpointWritten,
+                           event::CheckpointProgress>;
 
 namespace action {
 
@@ -107,6 +143,21 @@ struct Learn {
   std::map<JobUid, std::string> deciders;  // addresses
 };
 
+// Keep the blocks that the job's instances capture for this checkpoint, until DropCheckpoint. A job
+// has one at a time.
+struct BeginCheckpoint {
+  JobUid job;
+  ShardCheckpoint orders;
+};
+// All are captured: write them to a file. Answer with CheckpointProgress and CheckpointWritten.
+struct WriteCheckpoint {
+  JobUid job;
+};
+// Free what was captured, and stop writing it.
+struct DropCheckpoint {
+  JobUid job;
+};
+
 // Changes to the reports to the coordinator (ShardReports).
 struct HoldRun {
   Run run;
@@ -125,13 +176,19 @@ struct ReportNothingOfPartition {
 struct ReportNothingOfJob {
   JobUid job;
 };
+struct ReportCheckpoint {
+  Run run;
+  CheckpointPart part;  // without a number: none
+};
 
 }  // namespace action
 
 using Action = std::variant<action::Plan, action::Forget, action::Create, action::Order,
                             action::End, action::Shelve, action::Drop, action::ReturnMemory,
-                            action::Learn, action::HoldRun, action::Report, action::ReportEnd,
-                            action::ReportNothingOfPartition, action::ReportNothingOfJob>;
+                            action::Learn, action::BeginCheckpoint, action::WriteCheckpoint,
+                            action::DropCheckpoint, action::HoldRun, action::Report,
+                            action::ReportEnd, action::ReportNothingOfPartition,
+                            action::ReportNothingOfJob, action::ReportCheckpoint>;
 
 // One thread at a time.
 class Shard {
@@ -147,6 +204,17 @@ class Shard {
     uint64_t view = 0;
     bool backup = false;
   };
+  struct Checkpoint {
+    ShardCheckpoint orders;
+    std::set<PartitionId> partitions;  // in the file
+    std::map<PartitionId, CutState> captured;
+    CheckpointPart part;  // as reported
+
+    // Not over: the host holds blocks for it.
+    bool open() const {
+      return part.state() == CheckpointPart::WAITING || part.state() == CheckpointPart::WRITING;
+    }
+  };
   struct Job {
     Run run;
     Stage stage = Stage::kPlanning;
@@ -155,6 +223,7 @@ class Shard {
     std::map<PartitionId, Instance> partitions;
     size_t not_ended = 0;      // partitions that have not ended; kEnding
     uint64_t value_bytes = 0;  // of the partitions that have ended
+    std::optional<Checkpoint> checkpoint;
   };
 
   void On(const event::Orders& event);
@@ -162,17 +231,31 @@ class Shard {
   void On(const event::News& event);
   void On(const event::Ended& event);
   void On(const event::GivenUp& event);
+  void On(const event::Captured& event);
+  void On(const event::Missed& event);
+  void On(const event::CheckpointWritten& event);
+  void On(const event::CheckpointProgress& event);
 
+  bool TakeEra(const Run& run);
   void Learn();
   void TakeJob(const ShardJob& orders, Generation generation);
   void TakePartitions(Job& job, const ShardJob& orders, Generation generation);
   void TakePartition(Job& job, const ShardJob& orders, const PartitionOrders& partition,
                      Generation generation);
+  void DropInstance(Job& job, const PartitionKey& key);
   void Refuse(const ShardJob& orders, const PartitionOrders& partition, const absl::Status& why);
   void EndJob(const ShardJob& orders);
   void FinishEnd(Job& job);
   void DropJob(JobUid uid);
   bool IsCurrent(const PartitionKey& key, InstanceId instance) const;
+
+  // shard_checkpoint.cc
+  void TakeCheckpoint(Job& job, const ShardJob& orders);
+  static bool WritesPart(const Job& job, PartitionId partition);
+  Job* FindJobOf(JobUid uid, uint64_t checkpoint);
+  void ReportCheckpoint(const Job& job);
+  void EndCheckpoint(Job& job, CheckpointPart::State state, absl::string_view error);
+  void DropCheckpoint(Job& job);
   template <typename T>
   void Do(T action) {
     actions_->push_back(std::move(action));

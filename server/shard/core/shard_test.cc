@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace starling::shard {
@@ -38,6 +40,18 @@ struct Text {
   std::string operator()(const action::ReturnMemory&) const { return "return memory"; }
   std::string operator()(const action::Learn& a) const {
     return absl::StrCat("learn ", a.names.size(), " names, ", a.deciders.size(), " deciders");
+  }
+  std::string operator()(const action::BeginCheckpoint& a) const {
+    return absl::StrCat("begin checkpoint ", a.orders.id(), " of job ", a.job.value);
+  }
+  std::string operator()(const action::WriteCheckpoint& a) const {
+    return absl::StrCat("write the checkpoint of job ", a.job.value);
+  }
+  std::string operator()(const action::DropCheckpoint& a) const {
+    return absl::StrCat("drop the checkpoint of job ", a.job.value);
+  }
+  std::string operator()(const action::ReportCheckpoint& a) const {
+    return absl::StrCat("report checkpoint {", a.part.ShortDebugString(), "}");
   }
   std::string operator()(const action::HoldRun& a) const {
     return absl::StrCat("hold run ", a.run.job_uid(), ".", a.run.era());
@@ -252,6 +266,172 @@ TEST_F(ShardTest, WhoIsGivenUpKeepsNothing) {
   EXPECT_EQ(Step(event::GivenUp{}), (Texts{"drop job 7 partition 0", "forget the plan of job 7"}));
   EXPECT_EQ(Step(News(0, 1)), (Texts{}));
   EXPECT_EQ(Step(event::Orders{Of(Running({0}, true))}), (Texts{"hold run 7.0", "plan job 7"}));
+}
+
+// ---- Checkpoints ----
+
+class ShardCheckpointTest : public ShardTest {
+ protected:
+  // Partitions 0 and 2 are led here, 1 is a backup.
+  static ShardJob Ordered(uint64_t number) {
+    ShardJob job = Running({0, 1, 2});
+    job.mutable_partitions(1)->set_backup(true);
+    job.mutable_partitions(1)->mutable_view()->set_number(2);
+    if (number == 0) return job;
+    ShardCheckpoint& checkpoint = *job.mutable_checkpoint();
+    checkpoint.set_id(absl::StrCat("c-7-", number));
+    checkpoint.set_number(number);
+    checkpoint.set_step(100);
+    return job;
+  }
+  void Begin() {
+    ShardJob job = Ordered(0);
+    job.mutable_job()->mutable_run()->set_job_uid(kJob);
+    Step(event::Orders{Of(job)});
+    Step(event::Planned{JobUid(kJob), absl::OkStatus()});
+  }
+  static event::Captured Captured(uint32_t partition, uint64_t instance, uint64_t number = 4) {
+    return {Key(partition), InstanceId(instance), number, CutState{.step = 100}};
+  }
+  static event::CheckpointWritten Written(uint64_t number, absl::StatusOr<CheckpointFile> file) {
+    return {JobUid(kJob), number, std::move(file)};
+  }
+  // Whom of the partitions the last orders told of the checkpoint.
+  std::vector<uint32_t> Told() const {
+    std::vector<uint32_t> told;
+    for (const Action& action : actions_) {
+      const auto* const order = std::get_if<action::Order>(&action);
+      if (order != nullptr && order->orders.checkpoint == CheckpointAt{4, 100})
+        told.push_back(order->key.second.value);
+    }
+    return told;
+  }
+};
+
+const char kDropped[] = "drop the checkpoint of job 7";
+
+TEST_F(ShardCheckpointTest, IsWrittenOnceAllThatAreLedHereAreCaptured) {
+  Begin();
+  EXPECT_EQ(Step(event::Orders{Of(Ordered(4))}),
+            (Texts{"hold run 7.0", "begin checkpoint c-7-4 of job 7",
+                   "report checkpoint {number: 4 state: WAITING step: 100}",
+                   "order job 7 partition 0, view 1", "order job 7 partition 1, view 2",
+                   "order job 7 partition 2, view 1"}));
+  EXPECT_EQ(Told(), (std::vector<uint32_t>{0, 2})) << "a backup has no part";
+  Step(event::Orders{Of(Ordered(4))});
+  EXPECT_EQ(Told(), (std::vector<uint32_t>{0, 2})) << "orders may be repeated";
+  EXPECT_EQ(Step(Captured(0, 1)),
+            (Texts{"report checkpoint {number: 4 state: WAITING captured: 1 step: 100}"}));
+  event::Captured last = Captured(2, 3);
+  last.state.skipped = 5;
+  last.state.copy = 0;
+  last.state.loss_scale = {9, 77};
+  EXPECT_EQ(Step(last),
+            (Texts{"write the checkpoint of job 7",
+                   "report checkpoint {number: 4 state: WRITING captured: 2 step: 100 skipped: 5 "
+                   "loss_scale_log2: 9 loss_scale_clean: 77 copy_epoch: 0}"}));
+  EXPECT_EQ(Step(event::CheckpointProgress{JobUid(kJob), 4, 1000}),
+            (Texts{"report checkpoint {number: 4 state: WRITING captured: 2 bytes: 1000 step: 100 "
+                   "skipped: 5 loss_scale_log2: 9 loss_scale_clean: 77 copy_epoch: 0}"}));
+  CheckpointFile file;
+  file.set_name("shard");
+  EXPECT_EQ(
+      Step(Written(4, file)),
+      (Texts{kDropped,
+             "report checkpoint {number: 4 state: WRITTEN captured: 2 bytes: 1000 file { name: "
+             "\"shard\" } step: 100 skipped: 5 loss_scale_log2: 9 loss_scale_clean: 77 copy_epoch: "
+             "0}"}));
+  // It is sealed.
+  EXPECT_EQ(Step(event::Orders{Of(Ordered(0))})[1], "report checkpoint {}");
+  EXPECT_EQ(Step(Written(4, file)), Texts());
+}
+
+TEST_F(ShardCheckpointTest, OneThatWasMissedOrFailedIsDroppedAndReported) {
+  Begin();
+  Step(event::Orders{Of(Ordered(4))});
+  Step(Captured(0, 1));
+  EXPECT_EQ(Step(event::Missed{Key(2), InstanceId(3), 4, "late"}),
+            (Texts{kDropped,
+                   "report checkpoint {number: 4 state: MISSED captured: 1 error: \"late\" step: "
+                   "100}"}));
+  EXPECT_EQ(Step(Captured(2, 3)), Texts()) << "it is over";
+  Step(event::Orders{Of(Ordered(4))});
+  EXPECT_EQ(Told(), std::vector<uint32_t>());
+
+  EXPECT_EQ(Step(event::Orders{Of(Ordered(5))})[1], "report checkpoint {}");
+  EXPECT_EQ(Step(event::Missed{Key(2), InstanceId(3), 4, "late"}), Texts()) << "of another one";
+  EXPECT_EQ(Step(Captured(0, 1, 4)), Texts());
+  EXPECT_EQ(Step(Written(4, absl::AbortedError("dropped"))), Texts());
+  EXPECT_EQ(Step(Written(5, absl::ResourceExhaustedError("the disk is full"))),
+            (Texts{kDropped,
+                   "report checkpoint {number: 5 state: FAILED error: \"the disk is "
+                   "full\" step: 100}"}));
+}
+
+TEST_F(ShardCheckpointTest, EndsWithItsOrdersAndItsJob) {
+  Begin();
+  const auto ordered = [&](uint64_t number) { Step(event::Orders{Of(Ordered(number))}); };
+  ordered(4);
+  EXPECT_EQ(
+      Step(event::Orders{Of(Ordered(5))}),
+      (Texts{"hold run 7.0", kDropped, "report checkpoint {}", "begin checkpoint c-7-5 of job 7",
+             "report checkpoint {number: 5 state: WAITING step: 100}",
+             "order job 7 partition 0, view 1", "order job 7 partition 1, view 2",
+             "order job 7 partition 2, view 1"}));
+  EXPECT_EQ(Step(event::Orders{Of(Over())})[1], kDropped);
+  Step(event::Orders{Dropped()});
+
+  Begin();
+  ordered(6);
+  EXPECT_EQ(Step(event::Orders{Dropped()})[0], kDropped);
+  Begin();
+  ordered(7);
+  EXPECT_EQ(Step(event::GivenUp{})[0], kDropped);
+}
+
+TEST_F(ShardCheckpointTest, APartitionThatGoesTakesItAlongAndOneThatComesHasNoPart) {
+  Begin();
+  Step(event::Orders{Of(Ordered(4))});
+  ShardJob promoted = Ordered(4);
+  promoted.mutable_partitions(1)->set_backup(false);
+  promoted.mutable_partitions(1)->mutable_view()->set_number(3);
+  Step(event::Orders{Of(promoted)});
+  EXPECT_EQ(Told(), (std::vector<uint32_t>{0, 2}));
+  ShardJob fewer = promoted;
+  fewer.mutable_partitions()->RemoveLast();
+  EXPECT_EQ(Step(event::Orders{Of(fewer)}),
+            (Texts{"hold run 7.0", "order job 7 partition 0, view 1",
+                   "order job 7 partition 1, view 3", "drop job 7 partition 2", kDropped,
+                   "report checkpoint {number: 4 state: FAILED error: \"another shard leads one of "
+                   "its partitions now\" step: 100}",
+                   "report nothing of job 7 partition 2"}));
+}
+
+TEST_F(ShardCheckpointTest, AShardThatLeadsNothingHasNoPart) {
+  Begin();
+  ShardJob job = Ordered(4);
+  for (PartitionOrders& partition : *job.mutable_partitions()) {
+    partition.set_backup(true);
+    partition.mutable_view()->set_number(9);
+  }
+  for (const std::string& text : Step(event::Orders{Of(job)}))
+    EXPECT_EQ(text.find("checkpoint"), std::string::npos) << text;
+}
+
+// ---- Eras ----
+
+TEST_F(ShardTest, ALaterEraBeginsWithNothingOfTheEarlier) {
+  Host({0});
+  ShardJob next = Running({0}, true);
+  next.mutable_run()->set_era(1);
+  EXPECT_EQ(Step(event::Orders{Of(next)}),
+            (Texts{"drop job 7 partition 0", "forget the plan of job 7", "report nothing of job 7",
+                   "return memory", "hold run 7.1", "plan job 7"}));
+  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+            (Texts{"create job 7 partition 0 as instance 2, view 1"}));
+  EXPECT_EQ(Step(News(0, 1)), Texts()) << "of the earlier era";
+  EXPECT_EQ(Step(event::Orders{Of(Running({0}, true))}), Texts()) << "late";
+  EXPECT_EQ(Step(event::Orders{Of(Over())}), Texts()) << "late";
 }
 
 TEST_F(ShardTest, LearnsWhoIsWhoAndWhereIsDecided) {

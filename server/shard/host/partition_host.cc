@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status_macros.h"
+#include "common/defences.h"
 #include "common/trace/flow.h"
 #include "server/shard/apply/measure.h"
 #include "server/shard/apply/verify.h"
@@ -68,7 +69,8 @@ PartitionHost::PartitionHost(std::shared_ptr<const ShardJobPlan> plan, Partition
       core_(std::move(config), first),
       values_(memory_, *plan_, core_.config().partition),
       action_memory_(
-          memory_, [this] { return GiveUpSnapshot(); }, [this] { return core_.leads(); }) {
+          memory_, [this] { return GiveUpSnapshot() || environment_.give_up_capture(); },
+          [this] { return core_.leads(); }) {
   for (const SliceId id : plan_->layout.partitions[core_.config().partition.value]) {
     value_bytes_ += plan_->layout.slices[id.value].elements * sizeof(float);
   }
@@ -378,6 +380,27 @@ void PartitionHost::Do(const SwitchPolicy& action) {
 void PartitionHost::Do(const CopyForCut&) { values_.CopyForCut(); }
 
 void PartitionHost::Do(const DropCopy&) { values_.DropCopy(); }
+
+void PartitionHost::Do(const CaptureCheckpoint& action) {
+  const CutState& state = action.state;
+  // A copy of the epoch that has just ended has the values themselves.
+  const bool copy = state.copy.has_value() &&
+                    (*state.copy + uint64_t{1}) * core_.config().FullSteps() != state.step;
+  std::vector<CapturedBlock> blocks = values_.Blocks(plan_->description.spec().model(), copy);
+  if (DefenceMasked(Defence::kCheckpointSlots)) {
+    const auto zeros = std::make_shared<const std::vector<float>>(limits::kSliceElementsMax);
+    for (CapturedBlock& block : blocks) {
+      if (block.name.part != BlockPart::kSlot0 && block.name.part != BlockPart::kSlot1) continue;
+      block.values = absl::MakeConstSpan(*zeros).first(block.values.size());
+      block.pin = zeros;
+    }
+  }
+  environment_.captured(action.number, state, std::move(blocks));
+}
+
+void PartitionHost::Do(const MissCheckpoint& action) {
+  environment_.missed(action.number, action.why);
+}
 
 void PartitionHost::Do(const SendFrame& action) {
   const auto connection = connections_.find(action.connection);

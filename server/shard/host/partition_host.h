@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/checkpoint/capture.h"
 #include "common/event_loop/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/transport.h"
@@ -52,12 +53,20 @@ class PartitionHost {
     std::function<void(const std::string& address, const FrameHeader& header,
                        OutgoingPayload payload)>
         send_to_backup;
+    // Of a checkpoint, by its number. `blocks` have what is to be written of the partition: their
+    // memory is not written while they are held.
+    std::function<void(uint64_t number, const CutState& state, std::vector<CapturedBlock> blocks)>
+        captured;
+    std::function<void(uint64_t number, const std::string& why)> missed;
+    // Lets go of what is captured, soon. False: nothing is.
+    std::function<bool()> give_up_capture;
     PartitionObserver* observer = nullptr;  // for tests; null in a serving process
     absl::Duration apply_wait;              // injected: each update takes this much longer
   };
 
-  // Makes the initial values, unless `first` is kNothing: then the primary sends its own.
-  // kResourceExhausted: there is no memory for them.
+  // Makes the initial values, unless `first` is kNothing: then the primary sends its own. Blocks
+  // while they are read from a file. kResourceExhausted: there is no memory for them; otherwise an
+  // error of that file.
   static absl::StatusOr<std::unique_ptr<PartitionHost>> Create(
       std::shared_ptr<const ShardJobPlan> plan, PartitionId partition, Environment environment,
       FirstState first = FirstState::kFirstValues);
@@ -160,6 +169,8 @@ class PartitionHost {
   void Do(const SwitchPolicy& action);
   void Do(const CopyForCut& action);
   void Do(const DropCopy& action);
+  void Do(const CaptureCheckpoint& action);
+  void Do(const MissCheckpoint& action);
   void Do(const SendFrame& action);
   void Do(const SendValue& action);
   void Do(const Release& action);

@@ -33,7 +33,12 @@ ShardHost::ShardHost(const Options& options, Environment environment,
                                   [this](JobUid job, PartitionId partition,
                                          const std::string& address, std::string why) {
                                     TakeBackupDown({job, partition}, address, std::move(why));
-                                  }}) {
+                                  }}),
+      checkpoint_writer_(
+          environment_.checkpoint_disk == nullptr
+              ? nullptr
+              : std::make_unique<CheckpointWriter>(environment_.make_loop("checkpoint"),
+                                                   environment_.checkpoint_disk)) {
   for (int i = 0; i < options_.owner_threads; ++i) {
     owners_.push_back(environment_.make_loop(absl::StrCat("owner-", i)));
   }
@@ -58,7 +63,10 @@ void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorCli
           [this] { Step(shard::event::GivenUp{}); },
           [this](const absl::Status& status) { environment_.on_failed(status); },
           [this] { return std::min(memory_->room(), ForJobs(environment_.available_memory())); },
+          [this](uint64_t cluster, uint64_t nonce) { FindCheckpointRoot(cluster, nonce); },
       });
+  if (checkpoint_writer_ == nullptr)
+    reporter_->SetCheckpointRoot(0, "it was started without --checkpoint-root");
   control_->Post([this] { reporter_->Start(); });
   for (const auto& owner : owners_) Tick(owner.get());
 }
@@ -101,12 +109,14 @@ void ShardHost::StopControl() {
     if (reporter_ != nullptr) reporter_->Stop();
   });
   control_->Stop();
+  for (const auto& [job, capture] : captures_) capture.blocks->GiveUp("the shard stops");
 }
 
 void ShardHost::Stop() {
   if (stopped_.exchange(true)) return;
   StopControl();
   links_.Stop();
+  if (checkpoint_writer_ != nullptr) checkpoint_writer_->Stop();
   for (const auto& owner : owners_) owner->Stop();
   // Breaks the cycle between partitions and connections that are still open.
   for (const auto& [key, partition] : routes_.All()) partition->Clear();
@@ -189,7 +199,8 @@ void ShardHost::Step(shard::Event event) {
 
 void ShardHost::Do(const action::Plan& a) {
   const JobUid uid(a.job.run().job_uid());
-  absl::StatusOr<std::shared_ptr<const ShardJobPlan>> plan = environment_.make_plan(a.job.job());
+  absl::StatusOr<std::shared_ptr<const ShardJobPlan>> plan =
+      environment_.make_plan(a.job.job(), environment_.checkpoint_disk);
   absl::Status status = plan.status();
   if (status.ok()) status = CheckMemory(**plan, a.job);
   if (status.ok()) {
@@ -207,28 +218,44 @@ void ShardHost::Do(const action::Forget& a) {
   links_.Forget(a.job);
 }
 
-void ShardHost::Do(const action::Create& a) {
-  auto hosted = std::make_shared<HostedPartition>();
-  hosted->owner = owners_[a.key.second.value % owners_.size()].get();
-  auto report = [this, key = a.key, instance = a.instance](const PartitionStatus& status,
-                                                           bool at_once) {
-    control_->Post([this, key, instance, status, at_once] {
-      Step(shard::event::News{key, instance, status, at_once});
-    });
+PartitionHost::Environment ShardHost::EnvironmentOf(const action::Create& a, EventLoop* owner) {
+  const auto post = [this](shard::Event event) {
+    control_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
   };
-  PartitionHost::Environment environment{
-      .owner = hosted->owner,
+  return {
+      .owner = owner,
       .self = id_,
       .memory = memory_,
       .spans = environment_.spans,
-      .report = report,
+      .report =
+          [post, key = a.key, instance = a.instance](const PartitionStatus& status, bool at_once) {
+            post(shard::event::News{key, instance, status, at_once});
+          },
       .send_report = [this](const FrameHeader& norm) { links_.Send(norm); },
       .send_to_backup =
           [this](const std::string& address, const FrameHeader& header, OutgoingPayload payload) {
             links_.Replicate(address, header, std::move(payload));
           },
+      .captured =
+          [this, key = a.key, instance = a.instance](uint64_t number, const CutState& state,
+                                                     std::vector<CapturedBlock> blocks) {
+            control_->Post(
+                [this, event = shard::event::Captured{key, instance, number, state},
+                 blocks = std::move(blocks)]() mutable { TakeCaptured(event, std::move(blocks)); });
+          },
+      .missed =
+          [post, key = a.key, instance = a.instance](uint64_t number, const std::string& why) {
+            post(shard::event::Missed{key, instance, number, why});
+          },
+      .give_up_capture = [this] { return GiveUpCaptures(); },
       .observer = environment_.observer,
       .apply_wait = options_.inject.ApplyWait(a.key.second)};
+}
+
+void ShardHost::Do(const action::Create& a) {
+  auto hosted = std::make_shared<HostedPartition>();
+  hosted->owner = owners_[a.key.second.value % owners_.size()].get();
+  PartitionHost::Environment environment = EnvironmentOf(a, hosted->owner);
   const FirstState first = a.learns ? FirstState::kNothing : FirstState::kFirstValues;
   hosted->owner->Post([hosted, plan = plans_.at(a.key.first), partition = a.key.second,
                        orders = a.orders, environment = std::move(environment), first]() mutable {
@@ -298,6 +325,7 @@ void ShardHost::Do(const action::ReportNothingOfPartition& a) {
   reporter_->DropPartition(a.key.first, a.key.second);
 }
 void ShardHost::Do(const action::ReportNothingOfJob& a) { reporter_->Drop(a.job); }
+void ShardHost::Do(const action::ReportCheckpoint& a) { reporter_->Checkpoint(a.run, a.part); }
 
 // The part of the available memory that jobs may use: without what readers may hold.
 uint64_t ShardHost::ForJobs(uint64_t available) const {

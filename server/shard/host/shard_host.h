@@ -3,8 +3,8 @@
 //
 // Threads: the transport's thread reads frames and posts each to its partition's owner. Each
 // partition has one owner, which uses it without locks. The control loop decides which partitions
-// exist (shard::Shard) and talks to the coordinator. Only the table of routes is shared, under a
-// mutex.
+// exist (shard::Shard) and talks to the coordinator. A loop of its own writes files of checkpoints.
+// Only the table of routes is shared, under a mutex.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_HOST_H_
 
@@ -20,14 +20,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/admin/admin.h"
+#include "common/checkpoint/capture.h"
+#include "common/checkpoint/disk.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/event_loop/event_loop.h"
 #include "common/trace/span_ring.h"
 #include "common/transport/link_security.h"
 #include "common/transport/transport.h"
 #include "server/shard/core/shard.h"
+#include "server/shard/host/checkpoint_writer.h"
 #include "server/shard/host/connection.h"
 #include "server/shard/host/injections.h"
+#include "server/shard/host/partition_host.h"
 #include "server/shard/host/routes.h"
 #include "server/shard/host/shard_job.h"
 #include "server/shard/host/shard_links.h"
@@ -56,8 +60,9 @@ class ShardHost {
     std::function<void()> return_memory;         // ReturnFreedMemory
     std::function<std::shared_ptr<float>(size_t)> allocate = AllocateFloats;
     MakePlan make_plan = MakeShardJobPlan;
-    SpanRing* spans = nullptr;              // outlives the host
-    PartitionObserver* observer = nullptr;  // outlives the host; for tests
+    std::shared_ptr<CheckpointDisk> checkpoint_disk = nullptr;  // null: no --checkpoint-root
+    SpanRing* spans = nullptr;                                  // outlives the host
+    PartitionObserver* observer = nullptr;                      // outlives the host; for tests
     // Called once if the shard cannot go on: no coordinator answered within `register_deadline`, or
     // it refused the shard. The process should then end.
     std::function<void(const absl::Status&)> on_failed;
@@ -100,8 +105,12 @@ class ShardHost {
   void TakeLocalReport(const FrameHeader& report);
   void TakeBackupAnswer(const FrameHeader& answer, std::string text);
   void TakeBackupDown(const Routes::Key& key, const std::string& address, std::string why);
+  bool GiveUpCaptures();
 
   // On the control loop.
+  void FindCheckpointRoot(uint64_t cluster, uint64_t nonce);
+  void TakeCaptured(const shard::event::Captured& event, std::vector<CapturedBlock> blocks);
+  PartitionHost::Environment EnvironmentOf(const shard::action::Create& action, EventLoop* owner);
   void Step(shard::Event event);
   void Do(const shard::action::Plan& action);
   void Do(const shard::action::Forget& action);
@@ -112,11 +121,21 @@ class ShardHost {
   void Do(const shard::action::Drop& action);
   void Do(const shard::action::ReturnMemory& action);
   void Do(const shard::action::Learn& action);
+  void Do(const shard::action::BeginCheckpoint& action);
+  void Do(const shard::action::WriteCheckpoint& action);
+  void Do(const shard::action::DropCheckpoint& action);
   void Do(const shard::action::HoldRun& action);
   void Do(const shard::action::Report& action);
   void Do(const shard::action::ReportEnd& action);
   void Do(const shard::action::ReportNothingOfPartition& action);
   void Do(const shard::action::ReportNothingOfJob& action);
+  void Do(const shard::action::ReportCheckpoint& action);
+
+  // What a job's partitions have captured for a checkpoint.
+  struct Capture {
+    ShardCheckpoint orders;
+    std::shared_ptr<CheckpointCapture> blocks;
+  };
 
   const Options options_;
   const Environment environment_;
@@ -128,6 +147,8 @@ class ShardHost {
   std::atomic<uint64_t> next_connection_ = 1;
   const std::shared_ptr<LocalConnection> local_;
   ShardLinks links_;
+  const std::unique_ptr<CheckpointWriter> checkpoint_writer_;  // null: no disk
+  std::atomic<bool> has_captures_ = false;                     // captures_ is not empty
   std::atomic<bool> control_stopped_ = false;
   std::atomic<bool> stopped_ = false;
 
@@ -138,6 +159,10 @@ class ShardHost {
   ShardId id_;
   std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
   bool returns_memory_ = false;                                  // a ReturnMemory is pending
+  std::map<JobUid, Capture> captures_;
+  uint64_t checkpoint_nonce_ = 0;                   // found beneath the root
+  bool finds_root_ = false;                         // it is being read
+  absl::Time find_root_at_ = absl::InfinitePast();  // not earlier
   std::unique_ptr<ShardReporter> reporter_;
 };
 

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/checkpoint/disk.h"
 #include "common/placement/layout.h"
 #include "proto/coordinator.pb.h"
-#include "server/shard/apply/init.h"
 #include "server/shard/apply/update.h"
+#include "server/shard/core/partition_config.h"
 #include "server/shard/host/shard_metrics.h"
 
 namespace starling {
@@ -22,11 +23,17 @@ struct ShardJobPlan {
   RunId run;
   Layout layout;
   std::vector<UpdateRule> rules;  // by slice; frozen ones have kSgd, never used
-  // Writes a slice's initial values to `out` (FirstValues::Make). Thread-safe.
+  // Write a slice's tensors at the run's first step to `out`. Thread-safe. They may block while
+  // they read a file. They come from the job's seed (FirstValues) or from a checkpoint
+  // (CheckpointValues).
   std::function<absl::Status(const Slice& slice, float* out)> first_values;
+  std::function<absl::Status(const Slice& slice, int slot, float* out)> first_slots;  // empty: none
+  // Empty: where the run begins with a copy for evaluation, the values themselves are the copy.
+  std::function<absl::Status(const Slice& slice, float* out)> first_copy;
   const std::shared_ptr<ShardJobMetrics> metrics = std::make_shared<ShardJobMetrics>();
 
-  bool bsp() const { return description.spec().policy().kind() == Policy::BSP; }
+  uint64_t first_step() const { return description.restore().step(); }
+  bool bsp() const { return FirstPolicy(description).kind() == Policy::BSP; }  // at the first step
 
   // The maximum memory of the partition itself, in bytes: values (two versions in BSP; otherwise
   // one, and another while it is being sent), optimizer slots, the copy for evaluation, sums that
@@ -38,11 +45,14 @@ struct ShardJobPlan {
   uint64_t BspBytesMore(PartitionId partition) const;
 };
 
-// kFailedPrecondition: this build partitions the model differently than the coordinator's.
-// kInvalidArgument: a field of the description is invalid.
-absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(const JobDescription& job);
-using MakePlan =
-    std::function<absl::StatusOr<std::shared_ptr<const ShardJobPlan>>(const JobDescription& job)>;
+// `disk`: where checkpoints are; null: this shard has none. Does not use it yet.
+// kFailedPrecondition: this build partitions the model differently than the coordinator's, or the
+// job begins with a checkpoint and there is no disk. kInvalidArgument: a field of the description
+// is invalid.
+absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakeShardJobPlan(
+    const JobDescription& job, std::shared_ptr<CheckpointDisk> disk = nullptr);
+using MakePlan = std::function<absl::StatusOr<std::shared_ptr<const ShardJobPlan>>(
+    const JobDescription& job, std::shared_ptr<CheckpointDisk> disk)>;
 
 }  // namespace starling
 

@@ -132,6 +132,19 @@ void ShardReporter::End(const Run& run, uint64_t value_bytes) {
   Send();
 }
 
+// The coordinator waits for all but how far the writing is.
+void ShardReporter::Checkpoint(const Run& run, const CheckpointPart& part) {
+  reports_.Checkpoint(run, part);
+  if (part.state() == CheckpointPart::WRITING && part.bytes() > 0) return;
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::SetCheckpointRoot(uint64_t nonce, std::string error) {
+  checkpoint_nonce_ = nonce;
+  checkpoint_error_ = std::move(error);
+}
+
 void ShardReporter::Send() {
   if (client_ == nullptr || !registered_ || under_way_ >= kReportsMax || retry_set_) return;
   ShardReport report;
@@ -143,6 +156,8 @@ void ShardReporter::Send() {
   report.set_orders_seen(orders_version_);
   report.set_memory_room(callbacks_.memory_room());
   report.set_trouble(trouble_);
+  report.set_checkpoint_nonce(checkpoint_nonce_);
+  report.set_checkpoint_error(checkpoint_error_);
   reports_.Fill(sequence_, report);
   news_ = false;
   ++under_way_;
@@ -207,6 +222,8 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
     if (orders->generation() > generation_) reports_.TellAll();
     generation_ = orders->generation();
     more_ = reports_.Taken(orders->sequence_taken()) || orders->more();
+    if (orders->checkpoint_nonce() != 0)
+      callbacks_.on_checkpoint_root(orders->cluster(), orders->checkpoint_nonce());
     if (!orders->unchanged() && orders->version() > orders_version_) {
       orders_version_ = orders->version();
       callbacks_.on_orders(*orders);

@@ -44,6 +44,9 @@ class ShardReporter {
     std::function<void(const absl::Status&)> on_failed;
     // How many more bytes tensors may take; called for each report.
     std::function<uint64_t()> memory_room;
+    // The coordinator of this cluster has a checkpoint root with this nonce; called for each answer
+    // that says so. What this shard finds there goes to SetCheckpointRoot.
+    std::function<void(uint64_t cluster, uint64_t nonce)> on_checkpoint_root;
   };
 
   ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,
@@ -56,6 +59,10 @@ class ShardReporter {
   // `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
   void End(const Run& run, uint64_t value_bytes);
+  // Its part of a checkpoint; without a number: none.
+  void Checkpoint(const Run& run, const CheckpointPart& part);
+  // The nonce that this shard reads beneath its checkpoint root; 0: none, because of `error`.
+  void SetCheckpointRoot(uint64_t nonce, std::string error);
   void Drop(JobUid job) { reports_.Drop(job.value); }
   void DropPartition(JobUid job, PartitionId partition) {
     reports_.DropPartition(job.value, partition.value);
@@ -97,6 +104,8 @@ class ShardReporter {
   bool silent_ = false;
   bool more_ = false;    // there is more to report, or more orders, than fit into one message
   std::string trouble_;  // see ShardReport
+  uint64_t checkpoint_nonce_ = 0;
+  std::string checkpoint_error_;
   ShardReports reports_;
   admin::Readiness readiness_;  // any thread
 

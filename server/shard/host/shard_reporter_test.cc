@@ -50,6 +50,7 @@ class ShardReporterTest : public testing::Test {
               [this] { ++rejoins_; },
               [this](const absl::Status& status) { failures_.push_back(status); },
               [] { return uint64_t{5} << 20; },
+              [this](uint64_t cluster, uint64_t nonce) { roots_.emplace_back(cluster, nonce); },
           });
       reporter_->Start();
     });
@@ -118,6 +119,7 @@ class ShardReporterTest : public testing::Test {
   ShardOrders orders_;
   int rejoins_ = 0;
   std::vector<absl::Status> failures_;
+  std::vector<std::pair<uint64_t, uint64_t>> roots_;
 };
 
 TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {
@@ -221,6 +223,27 @@ TEST_F(ShardReporterTest, ReportsWhatChangedAndNothingOfJobsThatAreGone) {
   EXPECT_EQ(report.partitions(0).run().job_uid(), 7u);
   const ShardReport next = Answer(Orders(4));
   EXPECT_EQ(next.partitions_size() + next.held_size(), 0) << next.ShortDebugString();
+}
+
+TEST_F(ShardReporterTest, TellsWhatItFindsBeneathTheCheckpointRoot) {
+  Register();
+  ShardOrders orders = Orders(1);
+  orders.set_cluster(5);
+  const ShardReport before = Answer(orders);
+  EXPECT_EQ(before.checkpoint_nonce(), 0u);
+  EXPECT_TRUE(roots_.empty()) << "the coordinator has no root";
+  orders.set_unchanged(true);
+  orders.set_checkpoint_nonce(77);
+  Answer(orders);
+  EXPECT_EQ(roots_, (std::vector<std::pair<uint64_t, uint64_t>>{{5, 77}}));
+  On([this] { reporter_->SetCheckpointRoot(0, "nothing is there"); });
+  Answer(orders);  // to a report that was sent before
+  EXPECT_EQ(Answer(orders).checkpoint_error(), "nothing is there");
+  On([this] { reporter_->SetCheckpointRoot(77, ""); });
+  Answer(orders);
+  const ShardReport after = Answer(orders);
+  EXPECT_EQ(after.checkpoint_nonce(), 77u);
+  EXPECT_EQ(after.checkpoint_error(), "");
 }
 
 // A coordinator that is new knows nothing: it is told all.

@@ -4,6 +4,7 @@
 
 #include "common/base/memory.h"
 #include "common/base/status_macros.h"
+#include "common/checkpoint/disk.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/daemon_service.h"
 #include "common/event_loop/threaded_loop.h"
@@ -16,7 +17,8 @@ namespace {
 
 class GrpcShard final : public ShardRuntime {
  public:
-  GrpcShard(const ShardOptions& options, std::function<void(const absl::Status&)> on_failed)
+  GrpcShard(const ShardOptions& options, std::shared_ptr<CheckpointDisk> checkpoint_disk,
+            std::function<void(const absl::Status&)> on_failed)
       : options_(options),
         self_{PeerRole::kShard, options.name},
         daemon_(MakeDaemonService({.self = self_,
@@ -36,6 +38,7 @@ class GrpcShard final : public ShardRuntime {
                    [](const std::string& name) { return std::make_unique<ThreadedLoop>(name); },
                .available_memory = AvailableMemoryBytes,
                .return_memory = ReturnFreedMemory,
+               .checkpoint_disk = std::move(checkpoint_disk),
                .spans = &spans_,
                .on_failed = std::move(on_failed)},
               MakeStreamClient(self_, options.security)) {}
@@ -84,7 +87,14 @@ class GrpcShard final : public ShardRuntime {
 
 absl::StatusOr<std::unique_ptr<ShardRuntime>> StartShard(
     const ShardOptions& options, std::function<void(const absl::Status&)> on_failed) {
-  auto shard = std::make_unique<GrpcShard>(options, std::move(on_failed));
+  std::shared_ptr<CheckpointDisk> checkpoint_disk;
+  if (!options.checkpoint_root.empty()) {
+    auto opened = OpenCheckpointDisk(options.checkpoint_root);
+    if (!opened.ok()) return Prefixed("--checkpoint-root", opened.status());
+    checkpoint_disk = *std::move(opened);
+  }
+  auto shard =
+      std::make_unique<GrpcShard>(options, std::move(checkpoint_disk), std::move(on_failed));
   if (absl::Status status = shard->Start(); !status.ok()) return status;
   return std::unique_ptr<ShardRuntime>(std::move(shard));
 }

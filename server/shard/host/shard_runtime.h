@@ -24,8 +24,9 @@ struct ShardOptions {
   int owner_threads = 2;
   std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
-  ShardInjections inject;       // for tests
-  absl::Duration clock_offset;  // for tests: DaemonInfo
+  std::string checkpoint_root = {};  // folder, on a disk that all daemons see; empty: none
+  ShardInjections inject;            // for tests
+  absl::Duration clock_offset;       // for tests: DaemonInfo
 };
 
 class ShardRuntime {
@@ -39,9 +40,9 @@ class ShardRuntime {
   virtual void Stop() = 0;
 };
 
-// Listens and starts to register. `on_failed` is called once if the shard cannot go on: no
-// coordinator answered within `register_deadline`, or it refused the shard. The process should then
-// end.
+// Listens and starts to register. `checkpoint_root` that cannot be opened is an error. `on_failed`
+// is called once if the shard cannot go on: no coordinator answered within `register_deadline`, or
+// it refused the shard. The process should then end.
 absl::StatusOr<std::unique_ptr<ShardRuntime>> StartShard(
     const ShardOptions& options, std::function<void(const absl::Status&)> on_failed);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -40,25 +41,42 @@ SliceValues::~SliceValues() {
 
 absl::Status SliceValues::Make(const ShardJobPlan& plan) {
   for (auto& [id, store] : slices_) {
-    const size_t elements = store.slice->elements;
-    STARLING_ASSIGN_OR_RETURN(store.versions[0].data, AllocateFrom(*memory_, elements));
-    STARLING_RETURN_IF_ERROR(plan.first_values(*store.slice, store.versions[0].data.get()));
-    if (store.slice->kind == FROZEN) continue;
+    const Slice& slice = *store.slice;
+    const size_t elements = slice.elements;
+    const bool frozen = slice.kind == FROZEN;
+    store.current = frozen ? 0 : IndexOf(plan.first_step());
+    Value& value = store.versions[store.current];
+    STARLING_ASSIGN_OR_RETURN(value.data, AllocateFrom(*memory_, elements));
+    STARLING_RETURN_IF_ERROR(plan.first_values(slice, value.data.get()));
+    if (plan.description.restore().has_copy_epoch()) {
+      store.cut = value;
+      if (!frozen && plan.first_copy != nullptr) {
+        STARLING_ASSIGN_OR_RETURN(store.cut.data, AllocateFrom(*memory_, elements));
+        STARLING_RETURN_IF_ERROR(plan.first_copy(slice, store.cut.data.get()));
+      }
+    }
+    if (frozen) continue;
     if (two_versions_) {
-      STARLING_ASSIGN_OR_RETURN(store.versions[1].data, AllocateFrom(*memory_, elements));
-      std::memset(store.versions[1].data.get(), 0, elements * sizeof(float));
+      std::shared_ptr<float>& other = store.versions[1 - store.current].data;
+      STARLING_ASSIGN_OR_RETURN(other, AllocateFrom(*memory_, elements));
+      std::memset(other.get(), 0, elements * sizeof(float));
     }
     for (int slot = 0; slot < store.rule->slots(); ++slot) {
       std::shared_ptr<float>& floats = slot == 0 ? store.slot0 : store.slot1;
       STARLING_ASSIGN_OR_RETURN(floats, AllocateFrom(*memory_, elements));
-      std::fill_n(floats.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);
+      if (plan.first_slots != nullptr) {
+        STARLING_RETURN_IF_ERROR(plan.first_slots(slice, slot, floats.get()));
+      } else {
+        std::fill_n(floats.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);
+      }
     }
   }
   return absl::OkStatus();
 }
 
 // The slice's value is about to be replaced or dropped. If peers' streams still have to send it, it
-// becomes an old value. What only a snapshot holds does not: no peer is late to read it.
+// becomes an old value. What only a snapshot or a checkpoint holds does not: no peer is late to
+// read it.
 void SliceValues::LetGo(const Store& store, const Value& value) {
   if (value.data == nullptr) return;
   int64_t ours = 0;
@@ -70,17 +88,28 @@ void SliceValues::LetGo(const Store& store, const Value& value) {
   if (value.data.use_count() > ours) memory_->Retire(value.data);
 }
 
-// Null: no snapshot holds it.
+// Null: neither a snapshot nor a checkpoint holds it.
 std::shared_ptr<SliceValues::Pin> SliceValues::PinOf(const std::shared_ptr<float>& data) const {
   const auto pin = pins_.find(data.get());
   return pin == pins_.end() ? nullptr : pin->second.lock();
 }
 
+std::shared_ptr<SliceValues::Pin> SliceValues::MakePin(const std::shared_ptr<float>& data) {
+  std::shared_ptr<Pin> pin = PinOf(data);
+  if (pin == nullptr) pins_[data.get()] = pin = std::make_shared<Pin>(data);
+  return pin;
+}
+
+void SliceValues::ForgetPins() {
+  std::erase_if(pins_, [](const auto& pin) { return pin.second.expired(); });
+}
+
 std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemory& memory) {
   Store& store = slices_.at(update.record.slice);
   const size_t elements = store.slice->elements;
-  std::shared_ptr<float> result =
-      memory.Allocate(elements, &store.versions[IndexOf(update.version + 1)].data);
+  const std::shared_ptr<float>& into = store.versions[IndexOf(update.version + 1)].data;
+  if (DefenceMasked(Defence::kCheckpointPin) && PinOf(into) != nullptr) return into;
+  std::shared_ptr<float> result = memory.Allocate(elements, &into);
   if (result == nullptr || !MakeOwn(store.slot0, elements, memory) ||
       !MakeOwn(store.slot1, elements, memory)) {
     return nullptr;
@@ -88,8 +117,8 @@ std::shared_ptr<float> SliceValues::MemoryFor(const ApplyNow& update, ActionMemo
   return result;
 }
 
-// Leaves a slot that a snapshot holds to it, and goes on with a copy. False: there is no memory
-// yet, and nothing has changed.
+// Leaves a slot that a snapshot or a checkpoint holds to it, and goes on with a copy. False: there
+// is no memory yet, and nothing has changed.
 bool SliceValues::MakeOwn(std::shared_ptr<float>& slot, size_t elements, ActionMemory& memory) {
   if (slot == nullptr) return true;
   std::shared_ptr<float> own = memory.Allocate(elements, &slot);
@@ -172,14 +201,11 @@ void SliceValues::DropCopy() {
 }
 
 std::vector<SliceValues::Tensor> SliceValues::Tensors() {
-  std::erase_if(pins_, [](const auto& pin) { return pin.second.expired(); });
+  ForgetPins();
   std::vector<Tensor> tensors;
   for (const auto& [id, store] : slices_) {
     const auto add = [&](TensorPart part, const std::shared_ptr<float>& data) {
-      if (data == nullptr) return;
-      std::shared_ptr<Pin> pin = PinOf(data);
-      if (pin == nullptr) pins_[data.get()] = pin = std::make_shared<Pin>(data);
-      tensors.push_back({id, part, data.get(), std::move(pin)});
+      if (data != nullptr) tensors.push_back({id, part, data.get(), MakePin(data)});
     };
     add(TensorPart::kVersion0, store.versions[0].data);
     add(TensorPart::kVersion1, store.versions[1].data);
@@ -188,6 +214,28 @@ std::vector<SliceValues::Tensor> SliceValues::Tensors() {
     add(TensorPart::kCut, store.cut.data);
   }
   return tensors;
+}
+
+std::vector<CapturedBlock> SliceValues::Blocks(const Graph& model, bool copy) {
+  ForgetPins();
+  std::vector<CapturedBlock> blocks;
+  for (const auto& [id, store] : slices_) {
+    const auto add = [&](BlockPart part, const std::shared_ptr<float>& data) {
+      if (data == nullptr) return;
+      const std::shared_ptr<Pin> pin = MakePin(data);
+      for (const Segment& segment : store.slice->segments) {
+        const std::string& name = model.parameters(static_cast<int>(segment.param)).name();
+        blocks.push_back({{name, segment.param_begin, part},
+                          absl::MakeConstSpan(data.get() + segment.slice_begin, segment.length),
+                          pin});
+      }
+    };
+    add(BlockPart::kValue, store.versions[store.current].data);
+    add(BlockPart::kSlot0, store.slot0);
+    add(BlockPart::kSlot1, store.slot1);
+    if (copy && store.slice->kind != FROZEN) add(BlockPart::kEvaluation, store.cut.data);
+  }
+  return blocks;
 }
 
 void SliceValues::Begin(const BeginTensors& action) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/checkpoint/capture.h"
 #include "server/shard/apply/update.h"
 #include "server/shard/core/events.h"
 #include "server/shard/host/action_memory.h"
@@ -24,8 +25,8 @@ namespace starling {
 // Used on the owner's thread only.
 class SliceValues {
  public:
-  // A value. It is never written while others read it: streams, copies and snapshots hold `data`,
-  // and an update then goes to new memory.
+  // A value. It is never written while others read it: streams, copies, snapshots and checkpoints
+  // hold `data`, and an update then goes to new memory.
   struct Value {
     std::shared_ptr<float> data;
     uint64_t digest = 0;  // of the bytes; 0: not known yet
@@ -45,11 +46,12 @@ class SliceValues {
   SliceValues(const SliceValues&) = delete;
   SliceValues& operator=(const SliceValues&) = delete;
 
-  // Makes the initial values. kResourceExhausted: they have no memory.
+  // Makes the initial values, slots and copy. kResourceExhausted: they have no memory. Otherwise an
+  // error of where they come from. Blocks while a file is read.
   absl::Status Make(const ShardJobPlan& plan);
 
   // Memory for the update's result: in place, or new memory while the old value is still read.
-  // Slots that a snapshot holds are replaced by copies. Null: see ActionMemory.
+  // Slots that a snapshot or a checkpoint holds are replaced by copies. Null: see ActionMemory.
   std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory);
   // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
   void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
@@ -67,6 +69,9 @@ class SliceValues {
 
   // All tensors, to be sent to a learner. Later updates go to new memory while they are held.
   std::vector<Tensor> Tensors();
+  // For a checkpoint, as blocks of `model`'s parameters: the newest values, the slots and, if
+  // `copy`, the copy for evaluation, which a frozen slice has not. Pinned like Tensors().
+  std::vector<CapturedBlock> Blocks(const Graph& model, bool copy);
   // At a learner: drops all tensors, and installs those of a snapshot.
   void Begin(const BeginTensors& action);
   void Install(const InstallTensor& action, std::shared_ptr<float> data);
@@ -98,12 +103,14 @@ class SliceValues {
   static HostedSlice Hosted(SliceId id, const Store& store);
   void LetGo(const Store& store, const Value& value);
   std::shared_ptr<Pin> PinOf(const std::shared_ptr<float>& data) const;
+  std::shared_ptr<Pin> MakePin(const std::shared_ptr<float>& data);
+  void ForgetPins();
 
   ShardMemory* const memory_;
   bool two_versions_;  // of slices that are not frozen
   std::map<SliceId, Store> slices_;
   std::map<SliceId, std::shared_ptr<float>> second_versions_;  // for a switch to two versions
-  // What snapshots hold: one reference to each tensor, however many frames refer to it.
+  // What snapshots and checkpoints hold: one reference to each tensor, however many refer to it.
   std::map<const float*, std::weak_ptr<Pin>> pins_;
 };
 

@@ -149,10 +149,15 @@ struct EventText {
                  : absl::StrFormat(" %s %d: %d(%d) at step %d", what, p.number.value,
                                    static_cast<int>(p.policy.kind), p.policy.staleness, p.step);
     };
+    const std::string checkpoint =
+        e.checkpoint.has_value()
+            ? absl::StrFormat(" checkpoint %d at step %d", e.checkpoint->number, e.checkpoint->step)
+            : "";
     return absl::StrFormat(
         "orders generation %d view %d roster %d:%s epoch %d%s", e.generation.value, e.view.value,
         e.roster.number.value, members, e.epoch,
-        policy("policy", e.policy) + policy("next policy", e.next_policy.value_or(PolicyAt())));
+        policy("policy", e.policy) + policy("next policy", e.next_policy.value_or(PolicyAt())) +
+            checkpoint);
   }
   std::string operator()(const ConnectionDown& e) const {
     return absl::StrCat("down c", e.connection.value);
@@ -204,6 +209,18 @@ struct ActionText {
     return absl::StrCat("copy for cut ", a.epoch);
   }
   std::string operator()(const DropCopy& a) const { return absl::StrCat("drop copy ", a.epoch); }
+  std::string operator()(const CaptureCheckpoint& a) const {
+    const LossScale::State& scale = a.state.loss_scale;
+    return absl::StrCat("capture checkpoint ", a.number, " at step ", a.state.step,
+                        a.state.skipped == 0 ? "" : absl::StrCat(" skipped ", a.state.skipped),
+                        scale == LossScale::State{0, 0}
+                            ? ""
+                            : absl::StrCat(" loss scale 2^", scale.log2, " clean ", scale.clean),
+                        a.state.copy.has_value() ? absl::StrCat(" copy ", *a.state.copy) : "");
+  }
+  std::string operator()(const MissCheckpoint& a) const {
+    return absl::StrCat("miss checkpoint ", a.number, ": ", a.why);
+  }
   std::string operator()(const SendFrame& a) const {
     if (a.header.type == FrameType::kDecision) {
       return absl::StrFormat(

@@ -4,6 +4,7 @@
 #define STARLING_SERVER_SHARD_CORE_TESTING_TRANSCRIPT_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,7 @@ struct TranscriptOptions {
   uint32_t reporters = 1;
   uint32_t partition = 0;
   uint64_t open_items_max = limits::kLeasesPerWorkerMax;
+  std::optional<PartitionConfig::Start> start = std::nullopt;
 };
 
 class Transcript {
@@ -39,12 +41,13 @@ class Transcript {
     partition_.ObserveEffects([this](const Record& record) { records_.push_back(record); });
   }
 
-  // Replicas 1 to n of roster 1, all entered at clock 0; what led there is not written down.
+  // Replicas 1 to n of roster 1, all entered at the first clock; what led there is not written
+  // down.
   void Begin(uint32_t replicas) {
     Quietly([&] {
       std::vector<RosterMember> members;
       for (uint32_t r = 1; r <= replicas; ++r) members.push_back(Member(r));
-      Orders(1, members);
+      Orders(1, members, partition_.applied().cut_epochs());
       for (uint32_t r = 1; r <= replicas; ++r) Mark(r, frame_flags::kEnter);
     });
   }
@@ -219,6 +222,7 @@ class Transcript {
     config.steps = options.epochs * config.FullSteps();
     config.open_items_max = options.open_items_max;
     config.policy = options.policy;
+    config.start = options.start;
     config.rate = [](int64_t step) { return 0.5f / static_cast<float>(1 + step); };
     config.evaluates_at = [every = options.evaluate_every](uint32_t epoch) {
       return every != 0 && (epoch + 1) % every == 0;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,9 +75,10 @@ class FakeStream : public ValueStream {
 
 class PartitionHostTest : public testing::Test {
  protected:
-  // train_samples_, 2 steps an epoch unless changed, of 4 micro-batches each; 2 epochs, evaluated
-  // after each. Rate 1.
-  void Start(Policy::Kind policy) {
+  // 8 samples, 2 steps an epoch of 4 micro-batches, 2 epochs, evaluated after each. Rate 1.
+  void Start(Policy::Kind policy) { StartJob(Job(policy)); }
+
+  JobDescription Job(Policy::Kind policy) {
     JobDescription job;
     job.mutable_run()->set_job_uid(7);
     JobSpec& spec = *job.mutable_spec();
@@ -100,16 +102,22 @@ class PartitionHostTest : public testing::Test {
       spec.mutable_clip()->set_norm(clip_norm_);
     }
     spec.set_precision(precision_);
+    if (change_spec_) change_spec_(spec);
     const Layout layout = MakeLayout(spec).value();
     job.set_partitions(static_cast<uint32_t>(layout.partitions.size()));
     job.set_layout_digest(layout.digest);
-    plan_ = MakeShardJobPlan(job).value();
+    return job;
+  }
+
+  // `disk`: of the checkpoint that the job begins with.
+  void StartJob(const JobDescription& job, std::shared_ptr<CheckpointDisk> disk = nullptr) {
+    plan_ = MakeShardJobPlan(job, std::move(disk)).value();
     // The slices of partition 0 alone.
     slice_ = plan_->layout.slices[plan_->layout.partitions[0][0].value];
     auto host = PartitionHost::Create(plan_, PartitionId(0), Environment());
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
-    Orders(0, 0);
+    Orders(static_cast<uint32_t>(plan_->first_step() / 2), 0);
     for (uint32_t worker = 1; worker <= 2; ++worker) {
       FrameHeader enter = Header(FrameType::kClose, worker);
       enter.flags = frame_flags::kEnter;
@@ -132,7 +140,13 @@ class PartitionHostTest : public testing::Test {
             .send_to_backup =
                 [this](const std::string&, const FrameHeader& header, OutgoingPayload payload) {
                   to_backup_.push_back({header, std::move(payload)});
-                }};
+                },
+            .captured =
+                [this](uint64_t number, const CutState& state, std::vector<CapturedBlock> blocks) {
+                  captured_.push_back({number, state, std::move(blocks)});
+                },
+            .missed = [this](uint64_t, const std::string& why) { missed_.push_back(why); },
+            .give_up_capture = [this] { return !std::exchange(captured_, {}).empty(); }};
   }
 
   // All that is left, until the result is gone.
@@ -151,8 +165,10 @@ class PartitionHostTest : public testing::Test {
     Start(policy);
   }
 
-  void Orders(uint32_t epoch, uint32_t discard_before) {
+  void Orders(uint32_t epoch, uint32_t discard_before,
+              std::optional<CheckpointAt> checkpoint = std::nullopt) {
     OrdersReceived orders;
+    orders.checkpoint = checkpoint;
     orders.generation = Generation(1);
     orders.view = ViewNumber(1);
     orders.primary = ShardId(1);
@@ -244,7 +260,7 @@ class PartitionHostTest : public testing::Test {
   std::shared_ptr<FakeConnection> connection_ = std::make_shared<FakeConnection>(1);
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
-  uint64_t train_samples_ = 8;
+  std::function<void(JobSpec&)> change_spec_;
   double clip_norm_ = 0;
   Precision precision_ = PRECISION_FP32;
   uint16_t push_flags_ = 0;
@@ -252,6 +268,13 @@ class PartitionHostTest : public testing::Test {
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
   std::deque<FakeConnection::Sent> to_backup_;
+  struct Captured {
+    uint64_t number = 0;
+    CutState state;
+    std::vector<CapturedBlock> blocks;
+  };
+  std::vector<Captured> captured_;
+  std::vector<std::string> missed_;
   PartitionStatus status_;
   int urgent_reports_ = 0;
   uint64_t last_request_ = 0;
