@@ -34,8 +34,6 @@ namespace {
 
 constexpr absl::Duration kShutdownGrace = absl::Milliseconds(500);
 constexpr absl::Duration kTeardownDeadline = absl::Milliseconds(1500);
-// A drain finishes a unit and its pushes; the session gives up before this.
-constexpr absl::Duration kDrainDeadline = absl::Seconds(20);
 
 struct WorkerFlags {
   DaemonFlags daemon;
@@ -44,6 +42,7 @@ struct WorkerFlags {
   DeviceOptions device;
   std::string cuda_graphs = "on";
   std::string coordinator_timeout = "60s";
+  std::string drain_timeout = "20s";
   std::string record_steps;
   std::string record_limit = "200";
   std::string inject_push_delay;
@@ -133,6 +132,7 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   const absl::StatusOr<double> timeout = config::ParseDuration(flags.coordinator_timeout);
   if (!timeout.ok()) return Prefixed("--coordinator-timeout", timeout.status());
   options.coordinator_timeout = absl::Seconds(*timeout);
+  STARLING_ASSIGN_OR_RETURN(options.session.drain_deadline, ParseDrainTimeout(flags.drain_timeout));
   STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options, &job));
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {
@@ -188,9 +188,10 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   if (reason.signal != 0) {
     spdlog::info("draining: finishing the unit under way; a second signal ends at once");
     host.Drain();
-    const auto drained = exit_request->WaitUntil(MonotonicNow() + kDrainDeadline);
+    const absl::Duration patience = options.session.drain_deadline;
+    const auto drained = exit_request->WaitUntil(MonotonicNow() + patience);
     if (!drained.has_value())
-      spdlog::warn("did not drain within {}", absl::FormatDuration(kDrainDeadline));
+      spdlog::warn("did not drain within {} (--drain-timeout)", absl::FormatDuration(patience));
     if (drained.has_value() && drained->signal == 0) reason = *drained;
   }
   admin->BeginShutdown();
@@ -230,6 +231,10 @@ int WorkerMain(int argc, char** argv) {
         &flags.cuda_graphs},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
         &flags.coordinator_timeout},
+       {"--drain-timeout",
+        "After SIGTERM: how long the worker finishes what it computes and leaves, at most, as 20s; "
+        "in half of it the unit under way is done, or abandoned",
+        &flags.drain_timeout},
        {"--record-steps", "Folder in which steps are recorded for tests/judge/trainer.py",
         &flags.record_steps},
        {"--record-limit", "How many steps are recorded", &flags.record_limit},

@@ -29,6 +29,10 @@ void ShardReports::Update(const PartitionStatus& status) {
     held.set_value_bytes(held.value_bytes() - entry.status.value_bytes() + status.value_bytes());
     Changed(run_key, run->second);
   }
+  if (entry.status.view() != status.view() || !status.backup_whole()) {
+    entry.whole_sent_in = 0;
+    entry.whole_taken = false;
+  }
   entry.status = status;
   Changed(key, entry);
 }
@@ -96,7 +100,7 @@ void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
     if (bytes >= bytes_max_) {
       // The coordinator may take this report, but not an earlier one that had this entry.
       more_ = true;
-      entry.sent_in = 0;
+      entry.sent_in = entry.whole_sent_in = 0;
       continue;
     }
     if (entry.sent_in == 0) entry.sent_in = sequence;
@@ -105,16 +109,25 @@ void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
       bytes += entry.held.ByteSizeLong();
     } else {
       *report.add_partitions() = entry.status;
+      if (entry.status.backup_whole() && entry.whole_sent_in == 0) entry.whole_sent_in = sequence;
       bytes += entry.status.ByteSizeLong();
     }
   }
   report.set_more(more_);
 }
 
+size_t ShardReports::OnlyHere() const {
+  size_t count = 0;
+  for (const auto& [key, entry] : entries_)
+    count += key.second != kRun && !entry.status.backup() && !entry.whole_taken;
+  return count;
+}
+
 bool ShardReports::Taken(uint64_t sequence) {
   if (whole_ && whole_sent_in_ != 0 && whole_sent_in_ <= sequence) whole_ = false;
   for (auto it = pending_.begin(); it != pending_.end();) {
     Entry& entry = entries_.at(it->second);
+    entry.whole_taken |= entry.whole_sent_in != 0 && entry.whole_sent_in <= sequence;
     if (entry.sent_in == 0 || entry.sent_in > sequence) {
       ++it;
       continue;

@@ -47,6 +47,10 @@ class ShardReports {
   // Reports up to `sequence` were taken. True: the last report had no room for all changes.
   bool Taken(uint64_t sequence);
 
+  // Partitions of jobs that are not over, led here, of which no coordinator has taken that their
+  // backups are whole.
+  size_t OnlyHere() const;
+
   bool Holds(uint64_t job) const { return entries_.contains({job, kRun}); }
   size_t partitions() const { return entries_.size() - runs_; }
 
@@ -59,6 +63,8 @@ class ShardReports {
     uint64_t sent_in = 0;  // the first report that contains it; 0: none yet
     HeldJob held;          // for kRun
     PartitionStatus status;
+    uint64_t whole_sent_in = 0;  // the first report that says so of the backup in this view
+    bool whole_taken = false;
   };
 
   void Changed(const Key& key, Entry& entry);

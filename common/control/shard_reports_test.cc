@@ -176,5 +176,37 @@ TEST_F(ShardReportsTest, WhatAReportHasNoRoomForWasNotTakenWithIt) {
   EXPECT_EQ(rest.partitions(0).partition(), 1u);
 }
 
+// A shard that leaves without a coordinator must know what a coordinator will find elsewhere.
+TEST_F(ShardReportsTest, APartitionIsOnlyHereUntilItWasTakenThatItsBackupIsWhole) {
+  reports_.Hold(RunOf(7));
+  reports_.Update(Status(7, 0));
+  PartitionStatus backup = Status(7, 1);
+  backup.set_backup(true);
+  reports_.Update(backup);
+  EXPECT_EQ(reports_.OnlyHere(), 1u);
+  Fill();
+  PartitionStatus whole = Status(7, 0);
+  whole.set_view(2);
+  whole.set_backup_whole(true);
+  reports_.Update(whole);
+  reports_.Taken(1);
+  EXPECT_EQ(reports_.OnlyHere(), 1u) << "the first report did not say so";
+  Fill();
+  reports_.Update(whole);  // other news of it
+  Fill();
+  reports_.Taken(2);
+  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  reports_.Update(whole);
+  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  whole.set_view(3);  // another backup, which nobody has heard of yet
+  reports_.Update(whole);
+  EXPECT_EQ(reports_.OnlyHere(), 1u);
+  Fill();
+  reports_.Taken(sequence_);
+  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  reports_.End(RunOf(7), 100);
+  EXPECT_EQ(reports_.OnlyHere(), 0u);
+}
+
 }  // namespace
 }  // namespace starling

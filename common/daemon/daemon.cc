@@ -154,6 +154,16 @@ absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
   return absl::StrCat(host, ":", port);
 }
 
+absl::StatusOr<absl::Duration> ParseDrainTimeout(const std::string& text) {
+  absl::Duration timeout;
+  if (absl::ParseDuration(text, &timeout) && timeout > absl::ZeroDuration() &&
+      timeout <= absl::Hours(24)) {
+    return timeout;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--drain-timeout: expected more than 0s and at most 24h, as 20s or 5m, got \"", text, "\""));
+}
+
 void RaiseFileLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

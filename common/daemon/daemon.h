@@ -90,6 +90,10 @@ absl::StatusOr<std::shared_ptr<const LinkSecurity>> MakeLinkSecurity(const Daemo
 absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
                                               absl::string_view listening);
 
+// The value of --drain-timeout, for how long a daemon that was asked to stop hands over its work:
+// "20s", "1h30m", up to a day. kInvalidArgument quotes the text.
+absl::StatusOr<absl::Duration> ParseDrainTimeout(const std::string& text);
+
 // Shown wherever the state of a cluster with plain links is shown.
 inline constexpr char kInsecureWarning[] =
     "started with --insecure: anyone who reaches its port can read and change everything";

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/transport/testing/certificates.h"
 
@@ -273,6 +274,19 @@ TEST(ExitDeadlineDeathTest, EndsAProcessThatHangsAndSaysWhatItWaitsFor) {
       },
       testing::ExitedWithCode(kExitError),
       "ends at once: after 500ms still waits for files to be written");
+}
+
+TEST(DrainTimeout, IsMoreThanNothingAndAtMostADay) {
+  EXPECT_EQ(ParseDrainTimeout("20s").value(), absl::Seconds(20));
+  EXPECT_EQ(ParseDrainTimeout("1h30m").value(), absl::Minutes(90));
+  for (const char* wrong : {"", "20", "0s", "-5s", "25h", "inf", "soon"}) {
+    const absl::StatusOr<absl::Duration> timeout = ParseDrainTimeout(wrong);
+    ASSERT_FALSE(timeout.ok()) << wrong;
+    EXPECT_EQ(timeout.status().message(),
+              absl::StrCat("--drain-timeout: expected more than 0s and at most 24h, as 20s or 5m, "
+                           "got \"",
+                           wrong, "\""));
+  }
 }
 
 TEST(NoCoordinator, SaysAllThereIsToKnow) {

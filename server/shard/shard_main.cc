@@ -8,28 +8,81 @@
 #include <string>
 #include <thread>
 
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/daemon/admin_port.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/malloc.h"
+#include "common/sync/mutex.h"
 #include "common/version/version.h"
 #include "server/shard/host/shard_runtime.h"
 
 namespace starling {
 namespace {
 
-constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
+constexpr absl::Duration kDrainToldPeriod = absl::Seconds(5);
 
 struct ShardFlags {
   DaemonFlags daemon;
-  std::string checkpoint_root;
+  std::string drain_timeout = "5m";
   std::string inject_apply_wait;
   std::string inject_queue_wait;
   std::string inject_old_values;
 };
 
+// The coordinator's last word. Thread-safe.
+class DrainText {
+ public:
+  void Take(const std::string& text) {
+    MutexLock lock(&mutex_);
+    const absl::Time now = MonotonicNow();
+    if (text == text_) return;
+    text_ = text;
+    if (now < told_ + kDrainToldPeriod) return;
+    told_ = now;
+    spdlog::info("draining: {}", text);
+  }
+  std::string Get() {
+    MutexLock lock(&mutex_);
+    return text_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_) = "the coordinator has not answered yet";
+  absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+};
+
+// Waits until nothing counts on the shard, and returns the exit status: an error if something may
+// still.
+int Drain(ShardRuntime& shard, absl::Duration timeout, DaemonExit* exit_request) {
+  spdlog::info(
+      "draining: what counts on this shard is handed over, within {}; a second signal ends at once",
+      absl::FormatDuration(timeout));
+  const auto text = std::make_shared<DrainText>();
+  shard.Drain([text, exit_request](const DrainOrders& orders) {
+    text->Take(orders.text());
+    if (orders.may_leave()) exit_request->Request(kExitOk);
+  });
+  const auto ended = exit_request->WaitUntil(MonotonicNow() + timeout);
+  int exit_status = kExitError;
+  if (!ended.has_value()) {
+    spdlog::error("not drained within {} (--drain-timeout): {}", absl::FormatDuration(timeout),
+                  text->Get());
+  } else if (ended->signal != 0) {
+    spdlog::error("not drained, since a second signal came: {}", text->Get());
+  } else {
+    exit_status = ended->exit_status;
+    if (exit_status == kExitOk) spdlog::info("drained: {}", text->Get());
+  }
+  shard.Leave();
+  return exit_status;
+}
+
 absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_request) {
   const DaemonFlags& flags = shard_flags.daemon;
+  STARLING_ASSIGN_OR_RETURN(const absl::Duration drain_timeout,
+                            ParseDrainTimeout(shard_flags.drain_timeout));
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
@@ -67,13 +120,14 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
   shard->ShowOn(admin.get());
   spdlog::info("version {} is reached at {}, coordinator {}", std::string(ReleaseVersion()),
                shard->address(), flags.coordinator);
-  const int exit_status = exit_request->Wait().exit_status;
+  DaemonExit::Reason reason = exit_request->Wait();
+  if (reason.signal != 0) reason.exit_status = Drain(*shard, drain_timeout, exit_request);
   spdlog::info("shutting down");
   // Writing to a disk that hangs cannot be interrupted.
   const ExitDeadline deadline(kShutdownDeadline, exit_status, "a checkpoint's file to be written");
   admin->BeginShutdown();
   shard->Stop();
-  return exit_status;
+  return reason.exit_status;
 }
 
 }  // namespace
@@ -84,10 +138,9 @@ int ShardMain(int argc, char** argv) {
   ShardFlags flags;
   const std::optional<int> ends = ParseDaemonFlags(
       argc, argv, PeerRole::kShard,
-      {{"--checkpoint-root",
-        "Folder in which this process, as its own user, writes its part of checkpoints, and reads "
-        "them; it is the one of the coordinator and of all shards",
-        &flags.checkpoint_root},
+      {{"--drain-timeout",
+        "After SIGTERM: how long partitions are handed over to other shards, at most, as 5m",
+        &flags.drain_timeout},
        {"--inject-apply-wait",
         "make each update take this much longer, as 0.05s, or as 0.05s@3 for partition 3 alone",
         &flags.inject_apply_wait, false, true},

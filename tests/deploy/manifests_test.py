@@ -48,6 +48,17 @@ def grace_seconds(document):
     return pod_template(document)["spec"]["terminationGracePeriodSeconds"]
 
 
+def drain_seconds(document):
+    """--drain-timeout, as the only container has it."""
+    (container,) = containers(document)
+    (value,) = [
+        argument.split("=")[1]
+        for argument in container["args"]
+        if argument.startswith("--drain-timeout=")
+    ]
+    return int(value[:-1]) * {"s": 1, "m": 60}[value[-1]]
+
+
 class Rendering(unittest.TestCase):
     def test_every_folder_renders_the_same_with_every_kubectl(self):
         kubectls = {manifests.debian_kubectl(), manifests.current_kubectl()} - {None}
@@ -159,7 +170,7 @@ class Connections(unittest.TestCase):
             shard = objects["StatefulSet", "starling-shard"]
             labels = pod_template(shard)["metadata"]["labels"]
             budget = objects["PodDisruptionBudget", "starling-shards"]["spec"]
-            self.assertEqual(budget["maxUnavailable"], 0)
+            self.assertEqual(budget["maxUnavailable"], 1)
             self.assertTrue(matches(budget["selector"], labels))
             (spread,) = pod_template(shard)["spec"]["topologySpreadConstraints"]
             self.assertTrue(matches(spread["labelSelector"], labels))
@@ -393,15 +404,21 @@ class Certificates(unittest.TestCase):
 
 
 class Overlays(unittest.TestCase):
-    def test_workers_have_time_to_drain(self):
+    def test_workers_and_shards_have_time_to_drain(self):
         source = (manifests.ROOT / "worker" / "worker_main.cc").read_text()
-        drain = int(re.search(r"kDrainDeadline = absl::Seconds\((\d+)\)", source).group(1))
         teardown = int(
             re.search(r"kTeardownDeadline = absl::Milliseconds\((\d+)\)", source).group(1)
         )
         for folder in CLUSTERS:
-            worker = objects_of(folder)["Deployment", "starling-worker"]
-            self.assertGreater(grace_seconds(worker), drain + teardown / 1000)
+            objects = objects_of(folder)
+            # A shard needs 2 s to say that it leaves, and 5 s to end.
+            for key, ends in (
+                (("Deployment", "starling-worker"), teardown / 1000),
+                (("StatefulSet", "starling-shard"), 7),
+            ):
+                self.assertGreater(
+                    grace_seconds(objects[key]), drain_seconds(objects[key]) + ends, key
+                )
 
     def test_one_coordinator_with_a_claim(self):
         for folder in CLUSTERS:

@@ -128,13 +128,16 @@ class Cluster:
             for process in group:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
-            deadline = time.monotonic() + 10
+            # A shard with the only copy of something waits for others: the second signal ends that.
+            begin = time.monotonic()
+            for end, then in ((begin + 3, "terminate"), (begin + 10, "kill")):
+                for process in group:
+                    try:
+                        process.wait(max(0.1, end - time.monotonic()))
+                    except subprocess.TimeoutExpired:
+                        getattr(process, then)()
             for process in group:
-                try:
-                    process.wait(max(0.1, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.wait()
         if not keep:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -249,6 +252,18 @@ class Cluster:
         self.kill(worker)
         self.wait_progress(job, step=12)
         self.restart_coordinator()
+
+    def log(self, name):
+        return (self.directory / f"{name}.log").read_text(errors="replace")
+
+    def wait_whole(self, job, timeout=60):
+        """Waits until each partition has two whole copies; returns the job's status."""
+
+        def whole():
+            status = self.describe(job)
+            return status.get("partitionsWhole", 0) == status.get("partitions", -1) and status
+
+        return wait_until(whole, timeout, f"two copies of all partitions of {job}")
 
     def exit_status(self, name, timeout=15):
         return self.processes[name].wait(timeout)

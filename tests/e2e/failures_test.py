@@ -120,10 +120,6 @@ class Failures(unittest.TestCase):
             self.assertEqual(cluster.wait("next"), 0)
 
     def test_a_shard_that_dies_changes_no_bit(self):
-        def whole(job):
-            status = cluster.describe(job)
-            return status.get("partitionsWhole", 0) == status.get("partitions") and status
-
         digests = {}
         for killed in ("", "shard-0", "shard-1"):
             with Cluster(shards=2, workers=2) as cluster:
@@ -134,7 +130,7 @@ class Failures(unittest.TestCase):
                     durability="replicated",
                 )
                 cluster.submit(job)
-                wait_until(lambda: whole("replicated"), 30, "both copies of each partition")
+                cluster.wait_whole("replicated")
                 if killed:
                     cluster.wait_progress("replicated", step=30)
                     cluster.kill(killed)
@@ -201,8 +197,55 @@ class Failures(unittest.TestCase):
                 self.assertEqual(cluster.exit_status(name), 0)
                 print(f"{name} stopped in {time.monotonic() - begin:.1f} s")
 
+    def test_each_shard_in_turn_is_asked_to_stop(self):
+        with Cluster(shards=3, workers=2) as cluster:
+            cluster.submit(
+                self.job(
+                    "goes-on",
+                    stop={"epochs": 100000},
+                    workers={"min": 1, "max": 2},
+                    consistency={"ssp": {"staleness": 2}},
+                )
+            )
+            for name in ("shard-0", "shard-1", "shard-2"):
+                cluster.wait_whole("goes-on")
+                cluster.kill(name, signal.SIGTERM)
+                self.assertEqual(cluster.exit_status(name, 60), 0)
+                self.assertIn("drained: nothing that runs counts on this shard", cluster.log(name))
+                status = cluster.wait_whole("goes-on")
+                cluster.wait_progress("goes-on", step=int(status["step"]) + 20)
+                (shard,) = [s for s in cluster.get("shards") if s["name"] == name]
+                self.assertEqual(shard["state"], "left")
+                cluster.start_shard(name)
+                cluster.wait_registered(3, 2)
+            self.assertEqual(cluster.describe("goes-on")["state"], "RUNNING")
+
+    def test_a_shard_with_the_only_copy_waits_until_it_is_asked_again(self):
+        with Cluster(shards=2, workers=1) as cluster:
+            cluster.submit(
+                self.job("alone", stop={"epochs": 100000}, consistency={"ssp": {"staleness": 2}})
+            )
+            cluster.wait_whole("alone")
+            cluster.kill("shard-1")
+            wait_until(
+                lambda: cluster.describe("alone").get("failovers"), 30, "shard-0 to lead all"
+            )
+            cluster.kill("shard-0", signal.SIGTERM)
+
+            def drains():
+                (shard,) = [s for s in cluster.get("shards") if s["name"] == "shard-0"]
+                return shard["state"] == "draining" and "no whole copy" in shard.get("drain", "")
+
+            wait_until(drains, 30, "shard-0 to say what it waits for")
+            begin = time.monotonic()
+            cluster.kill("shard-0", signal.SIGTERM)
+            self.assertEqual(cluster.exit_status("shard-0"), 1)
+            self.assertLess(time.monotonic() - begin, 5)
+            self.assertIn("no whole copy elsewhere yet", cluster.log("shard-0"))
+
     def test_sigterm_to_all_at_once(self):
-        # No daemon is left to answer another: each gives up in time.
+        # No daemon is left to answer another: each gives up in time. A shard may have been handed
+        # the only copy of something just before, which it keeps until it is asked again.
         for policy in ({"bsp": {}}, {"ssp": {"staleness": 2}}):
             with Cluster(shards=2, workers=2) as cluster:
                 cluster.submit(
@@ -214,14 +257,16 @@ class Failures(unittest.TestCase):
                     )
                 )
                 cluster.wait_progress("cut", step=20)
-                begin = time.monotonic()
-                for name in ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1"):
-                    cluster.kill(name, signal.SIGTERM)
-                for name in ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1"):
-                    cluster.exit_status(name)
-                    took = time.monotonic() - begin
-                    print(f"figure: {name} stopped after {took:.1f} s")
-                    self.assertLess(took, 5, name)
+                shards, others = ("shard-0", "shard-1"), ("coordinator", "worker-0", "worker-1")
+                for again, names in ((False, others), (True, shards)):
+                    begin = time.monotonic()
+                    for name in shards if again else (*others, *shards):
+                        cluster.kill(name, signal.SIGTERM)
+                    for name in names:
+                        cluster.exit_status(name)
+                        took = time.monotonic() - begin
+                        print(f"figure: {name} stopped after {took:.1f} s")
+                        self.assertLess(took, 5, name)
 
     def test_a_port_in_use_and_an_open_address_are_refused(self):
         with socket.socket() as taken:

@@ -123,7 +123,7 @@ std::set<uint64_t> Cluster::LivingShards() const {
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
     const bool heard = shard->paused_until <= world_.now() && shard->unheard_until <= world_.now();
-    if (shard->alive && heard && registered != registered_.end() &&
+    if (shard->alive && heard && !shard->draining() && registered != registered_.end() &&
         registered->second.first == shard->life)
       living.insert(registered->second.second);
   }

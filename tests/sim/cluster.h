@@ -58,6 +58,9 @@ class Cluster : private StreamObserver {
   // With which fault opening the job fails on this worker; nullptr: none.
   const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
 
+  // A shard that drains may leave, and why.
+  void OnShardLeaves(const ShardProcess& shard, const std::string& text);
+
   // Errors: kUnavailable if no answer came, or the coordinator's refusal.
   void Register(Process* caller, const RegisterRequest& request,
                 std::function<void(absl::StatusOr<RegisterReply>)> done);
@@ -139,7 +142,7 @@ class Cluster : private StreamObserver {
   void Finish(size_t job, const JobReply& reply, const ReadValues& values);
   void ListJobs();
   bool AllOver() const;
-  // Incarnations of shards that run, and have registered.
+  // Incarnations of shards that run, are registered, and do not drain.
   std::set<uint64_t> LivingShards() const;
   // All jobs are placed, and every partition has two copies on shards that live, as the coordinator
   // has it in its store: one that starts meanwhile may be placed on a shard that is dead.
@@ -171,6 +174,7 @@ class Cluster : private StreamObserver {
   void StepWall();
   void Pause();
   void DrainWorker();
+  void DrainShard();
   void Revive(WorkerNode* worker, absl::Duration after);
 
   const uint64_t seed_;

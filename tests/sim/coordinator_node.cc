@@ -89,7 +89,10 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
     }
     for (const std::string& key : batch.deletes) {
       node_->store_.erase(key);
-      if (const auto job = JobOfState(key)) node_->views_.erase(*job);
+      if (const auto job = JobOfState(key)) {
+        node_->views_.erase(*job);
+        node_->running_.erase(*job);
+      }
     }
     for (const auto& [key, value] : batch.puts) {
       node_->store_[key] = value;
@@ -97,6 +100,11 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
       const auto job = JobOfState(key);
       if (!job.has_value() || !state.ParseFromString(value)) continue;
       node_->views_[*job].assign(state.views().begin(), state.views().end());
+      if (state.state() == RUNNING) {
+        node_->running_.insert(*job);
+      } else {
+        node_->running_.erase(*job);
+      }
     }
     return absl::OkStatus();
   }
@@ -199,6 +207,18 @@ bool CoordinatorNode::AllWhole(size_t jobs, const std::set<uint64_t>& living) co
     placed += views.empty() ? 0 : 1;
   }
   return placed == jobs;
+}
+
+CoordinatorNode::Only CoordinatorNode::OnlyOn(uint64_t incarnation) const {
+  Only only;
+  for (const auto& [job, views] : views_) {
+    for (const View& view : views) {
+      const bool whole = view.backup() != 0 && !view.learning();
+      if (view.primary_incarnation() != incarnation || whole) continue;
+      ++(running_.contains(job) ? only.running : only.over);
+    }
+  }
+  return only;
 }
 
 coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(

@@ -49,6 +49,12 @@ class CoordinatorNode : public Process {
   // Whether so many jobs are placed, and every partition of each has two whole copies among these
   // incarnations of shards.
   bool AllWhole(size_t jobs, const std::set<uint64_t>& living) const;
+  // Partitions that this incarnation of a shard leads without a whole backup, as is durable.
+  struct Only {
+    size_t running = 0;  // of jobs that run
+    size_t over = 0;     // of others
+  };
+  Only OnlyOn(uint64_t incarnation) const;
 
  private:
   class Instance;
@@ -62,6 +68,7 @@ class CoordinatorNode : public Process {
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
   std::map<uint64_t, std::vector<View>> views_;       // in store_, by job
+  std::set<uint64_t> running_;                        // jobs, in store_
   std::vector<std::shared_ptr<Instance>> instances_;  // all, as the world may refer to any
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;

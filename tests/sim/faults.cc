@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
 
@@ -115,7 +116,8 @@ void Cluster::NextFault() {
     static constexpr Row kRows[] = {
         {21, &Cluster::CutWorker},   {2, &Cluster::HangWorker},        {25, &Cluster::Pause},
         {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator}, {8, &Cluster::DrainWorker},
-        {4, &Cluster::CrashShard},   {3, &Cluster::ExhaustShard},      {2, &Cluster::StepWall}};
+        {4, &Cluster::CrashShard},   {3, &Cluster::ExhaustShard},      {1, &Cluster::StepWall},
+        {1, &Cluster::DrainShard}};
     uint64_t at = world_.random().Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
@@ -166,6 +168,35 @@ void Cluster::DrainWorker() {
   if (!worker->alive) return;
   world_.Count("fault: SIGTERM");
   world_.After(absl::ZeroDuration(), worker, [worker] { worker->Drain(); });
+}
+
+// SIGTERM, while all shards live: a second one that dies may have been handed the only copy. It
+// leaves when nothing that runs counts on it, so no job may end by that, whatever copies there are
+// when it begins.
+void Cluster::DrainShard() {
+  if (!may_crash_shard_ || LivingShards().size() < shards_.size()) return;
+  ShardProcess* const shard = Pick(world_.random(), shards_).get();
+  world_.Count("fault: SIGTERM of a shard");
+  shard_crashed_ = true;
+  world_.After(absl::ZeroDuration(), shard, [shard] { shard->Drain(); });
+}
+
+void Cluster::OnShardLeaves(const ShardProcess& shard, const std::string& text) {
+  const auto registered = registered_.find(&shard);
+  if (registered == registered_.end() || registered->second.first != shard.life) return;
+  const bool alone = std::none_of(shards_.begin(), shards_.end(), [&](const auto& other) {
+    return other.get() != &shard && !other->draining();
+  });
+  const auto only = coordinator_.OnlyOn(registered->second.second);
+  const bool told = !absl::StrContains(text, "has not answered");
+  if (only.running > 0 && told && !alone) {
+    world_.Violate(Promise::kG4,
+                   absl::StrCat(shard.name, " may leave (", text, "), though ", only.running,
+                                " partitions of jobs that run have no whole copy elsewhere"));
+  }
+  if (!told) world_.Count("shards that left without a coordinator");
+  // Values of jobs that are over are lost where they have no other copy.
+  if (only.running > 0 || only.over > 0) shard_lost_ = true;
 }
 
 void Cluster::CrashCoordinator() {

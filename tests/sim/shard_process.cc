@@ -12,6 +12,8 @@ namespace starling::sim {
 namespace {
 
 constexpr uint64_t kMemoryBytes = uint64_t{1} << 40;
+// A supervisor restarts a process that has exited.
+constexpr absl::Duration kStartedAgainAfter = absl::Seconds(1);
 
 }  // namespace
 
@@ -27,6 +29,7 @@ void ShardProcess::Start() {
   ++life;
   alive = true;
   no_memory_until = absl::InfinitePast();
+  draining_ = leaving_ = false;
   World& world = cluster_->world();
   const Identity self{PeerRole::kShard, name};
   host_ = std::make_unique<ShardHost>(
@@ -65,6 +68,28 @@ void ShardProcess::Crash() {
   ++life;
   cluster_->network().CloseAllOf(this);
   host_.reset();
+}
+
+void ShardProcess::Drain() {
+  if (!alive || std::exchange(draining_, true)) return;
+  host_->Drain([this](const DrainOrders& orders) {
+    if (orders.may_leave()) MayLeave(orders.text());
+  });
+}
+
+// Called within the host, which ends later.
+void ShardProcess::MayLeave(const std::string& text) {
+  if (std::exchange(leaving_, true)) return;
+  cluster_->OnShardLeaves(*this, text);
+  host_->Leave([this] {
+    cluster_->world().After(absl::ZeroDuration(), this, [this] {
+      cluster_->world().Count("drained shards");
+      Crash();
+      cluster_->world().After(kStartedAgainAfter, nullptr, [this] {
+        if (!alive) Start();
+      });
+    });
+  });
 }
 
 // With the partitions and first values that the checker expects.

@@ -25,6 +25,9 @@ class ShardProcess : public Process {
   void Start();
   // As kill -9 does.
   void Crash();
+  // SIGTERM: leaves when the coordinator lets it, and is started again.
+  void Drain();
+  bool draining() const { return draining_; }
   // Bytes of all its tensors.
   uint64_t allocated() const { return host_ == nullptr ? 0 : host_->memory().allocated(); }
 
@@ -33,11 +36,14 @@ class ShardProcess : public Process {
 
  private:
   absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakePlan(const JobDescription& job);
+  void MayLeave(const std::string& text);
 
   Cluster* const cluster_;
   const uint64_t seed_;
   const std::optional<uint64_t> old_values_bytes_max_;
   SpanRing spans_{16};  // never read
+  bool draining_ = false;
+  bool leaving_ = false;
   std::unique_ptr<ShardHost> host_;
 };
 

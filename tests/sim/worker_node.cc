@@ -54,6 +54,7 @@ void WorkerNode::Start() {
   options.session.retry_least = absl::Milliseconds(20);
   options.session.retry_most = absl::Milliseconds(500);
   options.session.leave_deadline = absl::Seconds(2);
+  options.session.drain_deadline = absl::Seconds(4);
   options.coordinator = "coordinator";
   options.registration.set_role(WORKER);
   options.registration.set_name(name);

@@ -238,6 +238,7 @@ void Cluster::Stop() {
   WaitForEnd(begin + kWorkersStop, {Role::kWorker});
   Signal(Role::kShard, SIGTERM);
   WaitForEnd(begin + kShardsStop, {Role::kWorker, Role::kShard});
+  Signal(Role::kShard, SIGTERM);  // those that still drain end at once
   Signal(Role::kCoordinator, SIGTERM);
   WaitForEnd(begin + kAllStop, {Role::kWorker, Role::kShard, Role::kCoordinator});
   for (Daemon& daemon : daemons_) {

@@ -66,7 +66,7 @@ void Core::On(const event::Drain&) {
   draining_ = true;
   idle_ = !job_.has_value() && finished_.empty();
   drain_began_ = now_;
-  drain_by_ = now_ + 2 * options_.leave_deadline;
+  drain_by_ = now_ + options_.drain_deadline;
   news_ = true;
   Leave();
 }
@@ -75,7 +75,7 @@ void Core::Leave() {
   if (!job_.has_value() || job_->phase == JobPhase::kLeaving) return;
   if (job_->phase != JobPhase::kServing) return CloseJob();
   job_->phase = JobPhase::kLeaving;
-  job_->leave_by = now_ + options_.leave_deadline;
+  job_->leave_by = now_ + (draining_ ? options_.drain_deadline / 2 : options_.leave_deadline);
   job_->evaluation.clear();
   job_->training.clear();
   if (job_->computing.value != 0 &&

@@ -35,10 +35,12 @@ struct SessionOptions {
   absl::Duration retry_most = absl::Seconds(2);
   // The minimum time between two reports, unless the coordinator has already answered the last one.
   absl::Duration report_spacing = absl::Milliseconds(10);
-  // If finishing a job after new orders or a drain takes longer than this, the job is dropped.
+  // If finishing a job after new orders takes longer than this, the job is dropped.
   absl::Duration leave_deadline = absl::Seconds(10);
+  // For a drain: in half of it the job is finished, or dropped.
+  absl::Duration drain_deadline = absl::Seconds(20);
   // A drain waits this long at most for a shard without a stream, and for a silent coordinator or
-  // silent shards. For daemons that answer, it waits up to leave_deadline.
+  // silent shards. For daemons that answer, it waits for half of drain_deadline.
   absl::Duration silence_deadline = absl::Seconds(2);
   // Ranges read ahead.
   int prefetch_ranges = 8;

@@ -61,7 +61,7 @@ Json WorkerJson(const WorkerStatus& worker) {
 
 Json ShardJson(const ShardStatus& shard) {
   return Picked(shard, {"name", "state", "address", "partitions", "value_bytes", "version",
-                        "seconds_since_report"});
+                        "seconds_since_report", "drain"});
 }
 
 // Counts everything, including what is not listed.

@@ -52,6 +52,16 @@ bool Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
+bool Archived::IsLedBy(const ShardAt& shard) const {
+  return std::any_of(on.begin(), on.end(), [&](const Partition& copy) {
+    return !copy.backup && copy.shard == shard.id && copy.incarnation == shard.incarnation;
+  });
+}
+
+bool Archived::HasTwoCopies() const {
+  return std::any_of(on.begin(), on.end(), [](const Partition& copy) { return copy.backup; });
+}
+
 std::vector<Archived::Partition> Core::OnShards(const Job& job, const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
   if (view.partition() < job.partition_elements.size()) {

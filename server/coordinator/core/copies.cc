@@ -27,13 +27,6 @@ constexpr int kUnfitDoublings = 6;
 constexpr absl::Duration kUnfitForgotten = absl::Hours(1);
 constexpr double kSilentSecondsTold = 3;
 
-std::string PartitionsText(const std::vector<uint32_t>& partitions) {
-  return absl::StrCat("partition", partitions.size() == 1 ? " " : "s ",
-                      absl::StrJoin(partitions, ", "));
-}
-
-bool IsWhole(const View& view) { return view.backup() != 0 && !view.learning(); }
-
 std::string MebibytesText(uint64_t bytes) {
   return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
@@ -108,29 +101,32 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
 void Core::GiveBackups(Job& job) {
   const auto shards = static_cast<size_t>(std::count_if(
       shards_.begin(), shards_.end(), [](const auto& entry) { return entry.second.live(); }));
+  const bool twice = Replicates(job, shards);
   // A job that has had a backup lacks it when the other shard is gone.
   const auto& views = job.state.views();
-  const bool replicates =
-      Replicates(job, shards) ||
+  const bool had_one =
+      job.spec().durability() != DURABILITY_NONE &&
       std::any_of(views.begin(), views.end(), [](const View& view) { return view.number() > 1; });
   const bool whole = WholePartitions(job) == static_cast<uint32_t>(job.state.views_size());
-  if (!replicates || whole) {
+  if ((!twice && !had_one) || whole) {
     job.unreplicated_since = absl::InfiniteFuture();
   } else if (job.unreplicated_since == absl::InfiniteFuture()) {
     job.unreplicated_since = now_;
   }
-  if (!job.running() || !Replicates(job, shards) || now_ < job.backups_at) return;
+  if (!job.running()) return;
+  HandOver(job);
+  if (now_ < job.backups_at) return;
   job.backups_at = now_ + kBackupsPeriod;
   std::erase_if(job.unfit,
                 [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
   DropStalledBackups(job);
-  if (whole) return;
-  const std::vector<BackupPlace> places = FindBackups(WantBackups(job));
+  const std::vector<BackupPlace> places = FindBackups(WantBackups(job, twice));
   if (places.empty()) return;
   ChangeViews(job, [&] {
     for (const BackupPlace& place : places) {
-      AddLearner(shards_.at(place.shard.value).at(),
-                 *job.state.mutable_views(static_cast<int>(place.partition)));
+      View& view = *job.state.mutable_views(static_cast<int>(place.partition));
+      if (view.backup() != 0) NoteHandedOver(job, view, view.backup());
+      AddLearner(shards_.at(place.shard.value).at(), view);
     }
   });
 }
@@ -141,14 +137,17 @@ uint64_t Core::CopyBytes(const Job& job, uint32_t partition) {
   return job.partition_bytes[partition] + (job.bsp() && status ? status->bsp_bytes_more() : 0);
 }
 
-std::vector<WantsBackup> Core::WantBackups(const Job& job) const {
+// `twice`: the job is to have two copies. Where the primary drains, another copy is wanted in any
+// case, and where the backup does, another one.
+std::vector<WantsBackup> Core::WantBackups(const Job& job, bool twice) const {
   std::vector<WantsBackup> wanting;
   for (const View& view : job.state.views()) {
     const uint32_t p = view.partition();
     const auto& status = job.partitions[p];
     const bool ready =
         status && status->view() == view.number() && shards_.at(view.primary()).live();
-    if (view.backup() != 0 || !ready) continue;
+    const bool goes = Drains(view.primary()) || Drains(view.backup());
+    if ((view.backup() != 0 && !Drains(view.backup())) || (!twice && !goes) || !ready) continue;
     WantsBackup& wants = wanting.emplace_back();
     wants.partition = p;
     wants.primary = ShardId(view.primary());
@@ -309,7 +308,8 @@ void Core::AddCopies(const Job& job, JobStatus& status) const {
   status.set_partitions_whole(whole);
   status.set_failovers(job.state.failovers());
   const bool waits = job.running() && job.unreplicated_since != absl::InfiniteFuture();
-  status.set_durability(waits || whole > 0 ? "replicated" : "none");
+  const bool twice = job.spec().durability() != DURABILITY_NONE && (waits || whole > 0);
+  status.set_durability(twice ? "replicated" : "none");
   if (!job.running()) return;
   if (waits) status.set_unreplicated_seconds(SecondsSince(job.unreplicated_since));
   status.set_backup_behind(job.partitions.Max(uint64_t{0}, &PartitionStatus::backup_behind));
@@ -349,16 +349,18 @@ std::string Core::CopyTrouble(const Job& job, const View& view) const {
 
 std::string Core::WhyNoBackup(const Job& job, const View& view) const {
   std::vector<std::string> unfit;
-  size_t others = 0;
+  size_t others = 0, leaving = 0;
   for (const auto& [id, shard] : shards_) {
-    if (!shard.live() || id == view.primary()) continue;
+    if (id == view.primary()) continue;
+    leaving += Drains(id);
+    if (!TakesCopies(shard)) continue;
     ++others;
     if (const Unfit* why = FindUnfit(job, view, shard)) {
       unfit.push_back(absl::StrFormat("%s is asked again in %.0f s: %s", shard.name(),
                                       absl::ToDoubleSeconds(why->until - now_), why->why));
     }
   }
-  if (others == 0) return "no other shard is live";
+  if (others == 0) return leaving > 0 ? "each other shard drains" : "no other shard is live";
   if (unfit.size() == others) return absl::StrJoin(unfit, "; ");
   const uint64_t bytes = CopyBytes(job, view.partition());
   uint64_t most = 0;

@@ -285,7 +285,7 @@ class Core {
   static uint64_t CopyBytes(const Job& job, uint32_t partition);
   void LoseCopies(Job& job, const Shard& shard, const std::string& why);
   void GiveBackups(Job& job);
-  std::vector<WantsBackup> WantBackups(const Job& job) const;
+  std::vector<WantsBackup> WantBackups(const Job& job, bool twice) const;
   std::vector<BackupPlace> FindBackups(const std::vector<WantsBackup>& wanting) const;
   void TakeBackup(Job& job, const Shard& shard, const PartitionStatus& status);
   bool ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status);
@@ -299,6 +299,28 @@ class Core {
   double SilentCopySeconds(const Job& job, const View& view) const;
   std::string CopyTrouble(const Job& job, const View& view) const;
   std::string WhyNoBackup(const Job& job, const View& view) const;
+
+  // drain.cc: shards that are asked to stop
+  // Partitions of jobs that run and that concern a shard.
+  struct DrainCount {
+    bool elsewhere = false;  // another shard takes copies, or may come back and do so
+    size_t here = 0;         // led here
+    size_t copying = 0;      // led elsewhere, and may get a second copy elsewhere
+    size_t alone = 0;        // led elsewhere, and may not
+    std::string job, why;    // of one of them
+  };
+  bool Drains(uint32_t id) const;
+  bool TakesCopies(const Shard& shard) const;
+  void TakeDraining(Shard& shard, bool draining);
+  void NoteHandedOver(const Job& job, const View& view, uint32_t from);
+  void HandOver(Job& job);
+  void HandOver(Job& job, Shard& shard);
+  void HandOverEnded(Shard& shard);
+  bool MayGetCopy(const Job& job, const View& view, const std::vector<ShardLoad>& loads) const;
+  DrainCount CountOn(Shard& shard);
+  static DrainOrders DrainOf(const DrainCount& count, uint64_t ended_alone);
+  void StepDrain(Shard& shard);
+  void TakeLeave(Shard& shard, CallId call);
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
@@ -120,6 +122,14 @@ struct Shard : Daemon {
   std::map<uint64_t, HeldJob> held;
   bool whole = false;
   uint64_t value_bytes = 0;  // sum over `held`
+
+  // Of a shard that was asked to stop: see drain.cc.
+  bool draining = false;     // as it last reported
+  DrainOrders drain;         // as it was last told
+  uint64_t ended_alone = 0;  // jobs that are over, with values that are only there
+  // Jobs and partitions that went elsewhere, and have no second copy there yet.
+  std::set<std::pair<uint64_t, uint32_t>> handed_over;
+  absl::Time drain_at, ended_at;  // when it is looked at next, and ended jobs are
 
   // This incarnation, as views name it.
   ShardAt at() const { return {id(), stored.incarnation(), stored.registration().address()}; }

@@ -22,6 +22,7 @@
 #include "server/coordinator/core/partition_reports.h"
 #include "server/coordinator/core/range_sums.h"
 #include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/core/views.h"
 #include "server/coordinator/curves/job_curve.h"
 #include "server/coordinator/explain/window.h"
 #include "server/coordinator/guard/policy_guard.h"
@@ -204,8 +205,10 @@ struct Archived {
     bool backup = false;
   };
   absl::Time ended_at;
-  std::vector<Partition> on;
-  std::string bytes;  // an ArchivedJob
+  std::vector<Partition> on;  // a primary's copy, then its backup's, if any
+  std::string bytes;          // an ArchivedJob
+  bool IsLedBy(const ShardAt& shard) const;
+  bool HasTwoCopies() const;  // of some partition
 };
 
 struct Submission {  // a worker inspects its data

@@ -131,9 +131,7 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
     shard.held.clear();
     shard.whole = false;
     shard.trouble.clear();
-    shard.since = now_;
-    shard.checkpoint_nonce = 0;
-    shard.checkpoint_error.clear();
+    TakeDraining(shard, false);
     Save(shard);
   }
   sentences_.push_back(absl::StrCat(request.name(), " registered from ", request.address(),

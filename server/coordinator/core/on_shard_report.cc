@@ -24,6 +24,8 @@ void Core::On(const event::ShardReport& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = shard.reported = now_;
+  if (report.drained()) return TakeLeave(shard, event.call);
+  if (report.draining()) TakeDraining(shard, true);  // for good: reports may be reordered
   // A report to the previous coordinator is ignored; the answer makes the shard report everything.
   const bool ours = report.generation() >= generation();
   if (ours && report.sequence() > shard.sequence) {

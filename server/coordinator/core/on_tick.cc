@@ -34,6 +34,7 @@ void Core::On(const event::Tick& event) {
     if (worker.parked && now_ >= worker.parked->until) AnswerHeld(worker);
   }
   for (auto& [id, shard] : shards_) {
+    StepDrain(shard);
     if (shard.parked && now_ >= shard.parked->until) AnswerHeld(shard);
   }
   ExpireSubmissions();

@@ -334,6 +334,7 @@ void Core::AnswerHeld(Shard& shard) {
   AddChanges(shard, parked.orders_seen, orders);
   orders.set_unchanged(orders.version() == parked.orders_seen);
   orders.set_sequence_taken(shard.sequence);
+  if (shard.draining) *orders.mutable_drain() = shard.drain;
   Reply(parked.call, std::move(orders));
 }
 

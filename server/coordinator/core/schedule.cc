@@ -87,7 +87,7 @@ void Core::Schedule() {
     if (has < least) Give(job, WorkersFor(job, least - has, nullptr));
   }
   const bool shards = std::any_of(shards_.begin(), shards_.end(),
-                                  [](const auto& entry) { return entry.second.live(); });
+                                  [this](const auto& entry) { return TakesCopies(entry.second); });
   memory_awaited_ = false;
   const Job* turn = JobWithTurn();
   uint32_t available = SupplyFor(nullptr, nullptr).available();
@@ -245,8 +245,8 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   advance_.insert(job.uid());
 }
 
-// The live shards with the load of all jobs, including ended ones. `alone`: with the room that
-// there would be without any job.
+// The live shards that do not drain, with the load of all jobs, including ended ones. `alone`: with
+// the room that there would be without any job.
 std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   // Planned memory that the reported room does not reflect yet.
   std::map<uint32_t, uint64_t> coming;
@@ -260,7 +260,7 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   }
   std::vector<ShardLoad> shards;
   for (const auto& [id, shard] : shards_) {
-    if (!shard.live()) continue;
+    if (!TakesCopies(shard)) continue;
     ShardLoad& load = shards.emplace_back(ShardLoad{ShardId(id), shard.elements});
     if (!shard.memory_room) continue;  // it has not reported its memory
     const uint64_t room = *shard.memory_room;
@@ -331,7 +331,7 @@ absl::Status Core::CheckShardMemory(const Job& job) const {
 // What a PENDING job lacks at this moment, and which jobs hold it.
 std::string Core::WaitsFor(const Job& job) const {
   const bool shards = std::any_of(shards_.begin(), shards_.end(),
-                                  [](const auto& entry) { return entry.second.live(); });
+                                  [this](const auto& entry) { return TakesCopies(entry.second); });
   if (!shards) {
     return absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
   }

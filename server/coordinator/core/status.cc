@@ -283,7 +283,10 @@ std::string Core::StateOf(const Worker& worker) const {
 }
 
 std::string Core::StateOf(const Shard& shard) {
-  return shard.fenced() ? "lost" : shard.heard ? "ready" : "unknown";
+  return shard.fenced()   ? shard.left() ? "left" : "lost"
+         : !shard.heard   ? "unknown"
+         : shard.draining ? "draining"
+                          : "ready";
 }
 
 std::vector<std::string> Core::Warnings() const {
@@ -311,6 +314,7 @@ ShardStatus Core::StatusOf(const Shard& shard) const {
   status.set_partitions(static_cast<uint32_t>(shard.partitions));
   status.set_value_bytes(shard.value_bytes);
   status.set_trouble(shard.trouble);
+  if (shard.draining && !shard.fenced()) status.set_drain(shard.drain.text());
   return status;
 }
 

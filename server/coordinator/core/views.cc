@@ -3,9 +3,18 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/defences.h"
 
 namespace starling::coordinator {
+
+std::string PartitionsText(const std::vector<uint32_t>& partitions) {
+  return absl::StrCat("partition", partitions.size() == 1 ? " " : "s ",
+                      absl::StrJoin(partitions, ", "));
+}
+
+bool IsWhole(const View& view) { return view.backup() != 0 && !view.learning(); }
 
 bool Leads(const View& view, const ShardAt& shard) {
   return view.primary() == shard.id && view.primary_incarnation() == shard.incarnation;

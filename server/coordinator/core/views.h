@@ -23,6 +23,12 @@ struct ShardAt {
   std::string address;
 };
 
+// "partitions 3, 7", for messages.
+std::string PartitionsText(const std::vector<uint32_t>& partitions);
+
+// Its backup has all that is committed.
+bool IsWhole(const View& view);
+
 bool Leads(const View& view, const ShardAt& shard);
 bool Backs(const View& view, const ShardAt& shard);
 
@@ -38,7 +44,7 @@ enum class Loss {
 // The shard is gone. `backup_lives`: the shard of the view's backup is not.
 Loss LoseShard(const ShardAt& shard, bool backup_lives, View& view);
 
-// The view has no backup, and gets an empty one.
+// The view gets an empty backup, instead of the one that it has, if any.
 void AddLearner(const ShardAt& shard, View& view);
 void DropBackup(View& view);
 

@@ -145,6 +145,7 @@ PartitionStatus Partition::Status() const {
     status.set_loss_scale(std::ldexp(1.0, applied_.loss_scale().log2));
     status.set_skipped_steps(applied_.skipped_steps());
   }
+  status.set_backup(!IsPrimary());
   status.set_backup_whole(talk_.whole);
   status.set_backup_frames(talk_.frames_acked);
   if (talk_.stage != Talk::Stage::kNone)

@@ -63,7 +63,7 @@ void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorCli
           [this] { Step(shard::event::GivenUp{}); },
           [this](const absl::Status& status) { environment_.on_failed(status); },
           [this] { return std::min(memory_->room(), ForJobs(environment_.available_memory())); },
-          [this](uint64_t cluster, uint64_t nonce) { FindCheckpointRoot(cluster, nonce); },
+          [this](const DrainOrders& orders) { on_drain_(orders); },
       });
   if (checkpoint_writer_ == nullptr)
     reporter_->SetCheckpointRoot(0, "it was started without --checkpoint-root");
@@ -101,6 +101,17 @@ void ShardHost::ShowOn(admin::Admin* admin) {
                   "Parameters of jobs that are over, kept to be read until the jobs are deleted.",
                   {}, static_cast<double>(memory_->ended()));
   });
+}
+
+void ShardHost::Drain(std::function<void(const DrainOrders&)> on_drain) {
+  control_->Post([this, on_drain = std::move(on_drain)]() mutable {
+    on_drain_ = std::move(on_drain);
+    reporter_->Drain();
+  });
+}
+
+void ShardHost::Leave(std::function<void()> done) {
+  control_->Post([this, done = std::move(done)]() mutable { reporter_->Leave(std::move(done)); });
 }
 
 void ShardHost::StopControl() {

@@ -87,6 +87,13 @@ class ShardHost {
   // StopControl.
   void ShowOn(admin::Admin* admin);
 
+  // Asks the coordinator to hand over what counts on this shard. `on_drain` gets what it says, on
+  // the control loop, until StopControl (see ShardReporter). Call once, after Start.
+  void Drain(std::function<void(const DrainOrders&)> on_drain);
+  // Tells the coordinator that this shard leaves now. `done` runs on the control loop once that was
+  // answered, after a second at most; it does not run if StopControl comes first.
+  void Leave(std::function<void()> done);
+
   const ShardMemory& memory() const { return *memory_; }
 
   // Stops reports and ignores further orders. Idempotent.
@@ -159,10 +166,7 @@ class ShardHost {
   ShardId id_;
   std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
   bool returns_memory_ = false;                                  // a ReturnMemory is pending
-  std::map<JobUid, Capture> captures_;
-  uint64_t checkpoint_nonce_ = 0;                   // found beneath the root
-  bool finds_root_ = false;                         // it is being read
-  absl::Time find_root_at_ = absl::InfinitePast();  // not earlier
+  std::function<void(const DrainOrders&)> on_drain_;
   std::unique_ptr<ShardReporter> reporter_;
 };
 

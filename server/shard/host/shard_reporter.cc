@@ -16,6 +16,11 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
+// A shard that drains waits no longer for a coordinator that does not answer, unless some values
+// are only here.
+constexpr absl::Duration kDrainSilence = absl::Seconds(2);
+constexpr absl::Duration kDrainWatchPeriod = absl::Milliseconds(500);
 constexpr int kReportsMax = 2;  // one that the coordinator holds, and one with news
 
 // The coordinator refuses this shard. Another coordinator may accept it.
@@ -54,6 +59,7 @@ void ShardReporter::Register() {
 }
 
 void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
+  if (leaving_) return;
   if (reply.ok() && !reply->refused().empty()) {
     reply = absl::FailedPreconditionError(absl::StrCat("the coordinator at ", options_.coordinator,
                                                        " refuses ", IdentityToString(options_.self),
@@ -132,32 +138,54 @@ void ShardReporter::End(const Run& run, uint64_t value_bytes) {
   Send();
 }
 
-// The coordinator waits for all but how far the writing is.
-void ShardReporter::Checkpoint(const Run& run, const CheckpointPart& part) {
-  reports_.Checkpoint(run, part);
-  if (part.state() == CheckpointPart::WRITING && part.bytes() > 0) return;
-  news_ = true;
-  Send();
+void ShardReporter::Drain() {
+  if (draining_ || leaving_) return;
+  draining_ = true;
+  heard_ = loop_->Now();
+  if (registered_) {
+    news_ = true;
+    Send();
+    return WatchDrain();
+  }
+  DrainOrders alone;
+  alone.set_may_leave(true);
+  alone.set_text("it is not registered, and holds nothing");
+  callbacks_.on_drain(alone);
 }
 
-void ShardReporter::SetCheckpointRoot(uint64_t nonce, std::string error) {
-  checkpoint_nonce_ = nonce;
-  checkpoint_error_ = std::move(error);
+// Without a coordinator nothing can be handed over. One that comes back finds whole copies.
+void ShardReporter::WatchDrain() {
+  if (leaving_) return;
+  const absl::Duration silent = loop_->Now() - heard_;
+  if (silent >= kDrainSilence) {
+    const size_t only_here = reports_.OnlyHere();
+    DrainOrders alone;
+    alone.set_may_leave(only_here == 0);
+    alone.set_text(absl::StrCat(
+        "the coordinator at ", options_.coordinator, " has not answered for ",
+        absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", and ",
+        only_here == 0 ? "all that runs and is led here has a whole copy elsewhere"
+                       : absl::StrCat("partitions without a whole copy elsewhere: ", only_here)));
+    callbacks_.on_drain(alone);
+  }
+  loop_->PostAfter(kDrainWatchPeriod, [this] { WatchDrain(); });
+}
+
+void ShardReporter::Leave(std::function<void()> done) {
+  leaving_ = true;
+  if (client_ == nullptr || !registered_) return done();
+  ShardReport report = MakeReport();
+  report.set_drained(true);
+  client_->ReportShard(report, kLeaveTimeout,
+                       [this, done = std::move(done)](const absl::StatusOr<ShardOrders>&) {
+                         loop_->Post([done] { done(); });
+                       });
 }
 
 void ShardReporter::Send() {
-  if (client_ == nullptr || !registered_ || under_way_ >= kReportsMax || retry_set_) return;
-  ShardReport report;
-  report.set_shard(shard_.value);
-  report.set_incarnation(incarnation_.value);
-  report.set_sequence(++sequence_);
-  report.set_generation(generation_);
-  report.set_cluster(cluster_);
-  report.set_orders_seen(orders_version_);
-  report.set_memory_room(callbacks_.memory_room());
-  report.set_trouble(trouble_);
-  report.set_checkpoint_nonce(checkpoint_nonce_);
-  report.set_checkpoint_error(checkpoint_error_);
+  const bool may = client_ != nullptr && registered_ && !leaving_;
+  if (!may || under_way_ >= kReportsMax || retry_set_) return;
+  ShardReport report = MakeReport();
   reports_.Fill(sequence_, report);
   news_ = false;
   ++under_way_;
@@ -167,6 +195,20 @@ void ShardReporter::Send() {
                            OnOrders(incarnation, std::move(orders));
                          });
                        });
+}
+
+ShardReport ShardReporter::MakeReport() {
+  ShardReport report;
+  report.set_shard(shard_.value);
+  report.set_incarnation(incarnation_.value);
+  report.set_sequence(++sequence_);
+  report.set_generation(generation_);
+  report.set_cluster(cluster_);
+  report.set_orders_seen(orders_version_);
+  report.set_memory_room(callbacks_.memory_room());
+  report.set_trouble(trouble_);
+  report.set_draining(draining_);
+  return report;
 }
 
 // Only its own cluster's coordinator knows whether this shard's copies are still wanted, and which
@@ -180,6 +222,7 @@ absl::Status ShardReporter::CheckCluster(const ShardOrders& orders) const {
 
 void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders) {
   --under_way_;
+  if (leaving_) return;
   if (!registered_ || incarnation != incarnation_) {
     if (registered_ && under_way_ == 0) Send();
     return;
@@ -200,6 +243,7 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   }
   if (silent_) spdlog::info("the coordinator at {} answers again", options_.coordinator);
   silent_ = false;
+  heard_ = loop_->Now();
   readiness_.Set("");
   trouble_.clear();
   cluster_ = orders->cluster();
@@ -221,6 +265,7 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
   } else {
     if (orders->generation() > generation_) reports_.TellAll();
     generation_ = orders->generation();
+    if (draining_ && orders->has_drain()) callbacks_.on_drain(orders->drain());
     more_ = reports_.Taken(orders->sequence_taken()) || orders->more();
     if (orders->checkpoint_nonce() != 0)
       callbacks_.on_checkpoint_root(orders->cluster(), orders->checkpoint_nonce());

@@ -44,9 +44,9 @@ class ShardReporter {
     std::function<void(const absl::Status&)> on_failed;
     // How many more bytes tensors may take; called for each report.
     std::function<uint64_t()> memory_room;
-    // The coordinator of this cluster has a checkpoint root with this nonce; called for each answer
-    // that says so. What this shard finds there goes to SetCheckpointRoot.
-    std::function<void(uint64_t cluster, uint64_t nonce)> on_checkpoint_root;
+    // After Drain: what the coordinator says, perhaps again and again. Also called, as if it had
+    // said so, when nobody is left to hand anything over.
+    std::function<void(const DrainOrders&)> on_drain = [](const DrainOrders&) {};
   };
 
   ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,
@@ -68,6 +68,12 @@ class ShardReporter {
     reports_.DropPartition(job.value, partition.value);
   }
 
+  // Asks the coordinator to let this shard leave. Idempotent.
+  void Drain();
+  // Tells the coordinator that this shard leaves now, and calls `done` when that was answered, or
+  // is not answered within a second. Nothing else is called from now on.
+  void Leave(std::function<void()> done);
+
   // Why this shard is not ready, for example not registered. Empty: it is ready. Thread-safe.
   std::string WhyNotReady() const { return readiness_.WhyNot(); }
 
@@ -77,9 +83,11 @@ class ShardReporter {
  private:
   void Register();
   void OnRegistered(absl::StatusOr<RegisterReply> reply);
+  ShardReport MakeReport();
   void Send();
   void OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders> orders);
   void Complain(const absl::Status& status);
+  void WatchDrain();
   absl::Status CheckCluster(const ShardOrders& orders) const;
   void NoteTrouble(const absl::Status& status);
 
@@ -104,8 +112,9 @@ class ShardReporter {
   bool silent_ = false;
   bool more_ = false;    // there is more to report, or more orders, than fit into one message
   std::string trouble_;  // see ShardReport
-  uint64_t checkpoint_nonce_ = 0;
-  std::string checkpoint_error_;
+  bool draining_ = false;
+  bool leaving_ = false;
+  absl::Time heard_;  // when the coordinator last answered, or the drain began
   ShardReports reports_;
   admin::Readiness readiness_;  // any thread
 

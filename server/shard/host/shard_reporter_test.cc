@@ -50,7 +50,7 @@ class ShardReporterTest : public testing::Test {
               [this] { ++rejoins_; },
               [this](const absl::Status& status) { failures_.push_back(status); },
               [] { return uint64_t{5} << 20; },
-              [this](uint64_t cluster, uint64_t nonce) { roots_.emplace_back(cluster, nonce); },
+              [this](const DrainOrders& drain) { drains_.push_back(drain); },
           });
       reporter_->Start();
     });
@@ -119,7 +119,7 @@ class ShardReporterTest : public testing::Test {
   ShardOrders orders_;
   int rejoins_ = 0;
   std::vector<absl::Status> failures_;
-  std::vector<std::pair<uint64_t, uint64_t>> roots_;
+  std::vector<DrainOrders> drains_;
 };
 
 TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {
@@ -278,6 +278,76 @@ TEST_F(ShardReporterTest, SaysWhatDoesNotGetThrough) {
   EXPECT_NE(Answer(Orders(2)).trouble().find("68406663"), std::string::npos);
   EXPECT_EQ(reporter_->WhyNotReady(), "");
   EXPECT_EQ(Answer(Orders(3)).trouble(), "");
+}
+
+TEST_F(ShardReporterTest, AsksToLeaveUntilItMay) {
+  Register();
+  Answer(Orders(1));
+  On([this] { reporter_->Drain(); });
+  EXPECT_FALSE(Answer(Orders(1)).draining()) << "that report was under way";
+  AwaitReport();
+  ShardOrders orders = Orders(1);
+  orders.set_unchanged(true);
+  orders.mutable_drain()->set_text("2 partitions have no whole copy elsewhere yet");
+  EXPECT_TRUE(Answer(orders).draining());
+  ASSERT_EQ(drains_.size(), 1u);
+  EXPECT_FALSE(drains_[0].may_leave());
+  AwaitReport();
+  orders.mutable_drain()->set_may_leave(true);
+  EXPECT_TRUE(Answer(orders).draining());
+  ASSERT_EQ(drains_.size(), 2u);
+  EXPECT_TRUE(drains_[1].may_leave());
+
+  bool left = false;
+  On([&] { reporter_->Leave([&] { left = true; }); });
+  while (!Answer(Orders(1)).drained()) AwaitReport();
+  EXPECT_TRUE(left);
+  On([] {});
+  EXPECT_TRUE(calls_.reports.empty()) << "nothing follows";
+}
+
+TEST_F(ShardReporterTest, MayLeaveBeforeItIsRegistered) {
+  On([this] { reporter_->Drain(); });
+  ASSERT_EQ(drains_.size(), 1u);
+  EXPECT_TRUE(drains_[0].may_leave());
+  bool left = false;
+  On([&] { reporter_->Leave([&] { left = true; }); });
+  EXPECT_TRUE(left);
+}
+
+// Without a coordinator nothing can be handed over.
+TEST_F(ShardReporterTest, LeavesWithoutACoordinatorIfAllIsElsewhereToo) {
+  Register();
+  PartitionStatus status = Status(7, 0);
+  status.set_view(2);
+  On([&] {
+    reporter_->Hold(status.run());
+    reporter_->Update(status, false);
+    reporter_->Drain();
+  });
+  const auto await_text = [this](bool may_leave) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);  // only ever reached by a failure
+    std::string text;
+    while (text.empty() && absl::Now() < deadline) {
+      On([&] {
+        if (!drains_.empty() && drains_.back().may_leave() == may_leave)
+          text = drains_.back().text();
+      });
+    }
+    return text;
+  };
+  const std::string waits = await_text(false);
+  EXPECT_NE(waits.find("has not answered for"), std::string::npos) << waits;
+  EXPECT_NE(waits.find("without a whole copy elsewhere: 1"), std::string::npos) << waits;
+  status.set_backup_whole(true);
+  On([&] { reporter_->Update(status, true); });
+  ShardOrders taken = Orders(1);
+  taken.set_sequence_taken(UINT64_MAX);
+  for (int i = 0; i < 3; ++i) {  // two were under way
+    AwaitReport();
+    Answer(taken);
+  }
+  EXPECT_NE(await_text(true).find("has a whole copy elsewhere"), std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "server/shard/host/shard_runtime.h"
 
+#include <chrono>
+#include <future>
 #include <utility>
 
 #include "common/base/memory.h"
@@ -65,6 +67,16 @@ class GrpcShard final : public ShardRuntime {
   int port() const override { return server_->port(); }
   std::string address() const override { return address_; }
   void ShowOn(admin::Admin* admin) override { host_.ShowOn(admin); }
+
+  void Drain(std::function<void(const DrainOrders&)> on_drain) override {
+    host_.Drain(std::move(on_drain));
+  }
+  void Leave() override {
+    const auto told = std::make_shared<std::promise<void>>();
+    std::future<void> answered = told->get_future();
+    host_.Leave([told] { told->set_value(); });
+    answered.wait_for(std::chrono::seconds(2));
+  }
 
   void Stop() override {
     host_.StopControl();

@@ -11,6 +11,7 @@
 #include "common/admin/admin.h"
 #include "common/transport/identity.h"
 #include "common/transport/link_security.h"
+#include "proto/coordinator.pb.h"
 #include "server/shard/host/injections.h"
 
 namespace starling {
@@ -36,6 +37,11 @@ class ShardRuntime {
   virtual std::string address() const = 0;  // at which others reach it
   // Shows this shard on the admin port until Admin::BeginShutdown, which must come before Stop.
   virtual void ShowOn(admin::Admin* admin) = 0;
+  // Asks the coordinator to hand over what counts on this shard. `on_drain` gets what it says until
+  // Stop, on a thread of the shard's; it must not block. Call once.
+  virtual void Drain(std::function<void(const DrainOrders&)> on_drain) = 0;
+  // Tells the coordinator that this shard leaves now. Blocks for a second or so at most.
+  virtual void Leave() = 0;
   // Ends streams, calls and threads, within 5 seconds. Idempotent.
   virtual void Stop() = 0;
 };

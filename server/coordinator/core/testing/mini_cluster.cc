@@ -355,7 +355,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.rejoin()) return;
   if (orders.generation() > shard.generation) shard.reports.TellAll();
   shard.generation = orders.generation();
-  shard.checkpoint_nonce = shard.checkpoint_error.empty() ? orders.checkpoint_nonce() : 0;
+  shard.drain = orders.drain();
   shard.reports.Taken(orders.sequence_taken());
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;
   shard.orders_seen = orders.version();
@@ -507,9 +507,9 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_sequence(++shard.sequence);
   report.set_generation(shard.generation);
   report.set_orders_seen(shard.orders_seen);
-  report.set_memory_room(memory_room);
-  report.set_checkpoint_nonce(shard.checkpoint_nonce);
-  report.set_checkpoint_error(shard.checkpoint_error);
+  report.set_memory_room(shard.memory_room.value_or(memory_room));
+  report.set_draining(shard.draining);
+  report.set_drained(shard.drained);
   shard.reports.Fill(shard.sequence, report);
   for (const auto& [uid, job] : shard.orders.jobs()) {
     if (!job.over()) ReportCheckpoint(shard, job, report);
@@ -517,8 +517,7 @@ void MiniCluster::Report(MiniShard& shard) {
   report_bytes = report.ByteSizeLong();
   const CallId held = std::exchange(shard.call, NewCall());
   Step(event::ShardReport{shard.call, report});
-  if (held != CallId()) take(held);
-  take(shard.call);
+  for (const CallId call : {held, shard.call}) take(call);
 }
 
 // ---- Questions ----

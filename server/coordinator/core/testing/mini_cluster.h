@@ -73,12 +73,15 @@ class MiniCluster {
     uint64_t orders_seen = 0;
     CallId call;
     bool alive = true;
+    bool draining = false;
+    bool drained = false;
+    DrainOrders drain;  // the last ones
     uint64_t generation = 0;
     std::map<uint64_t, bool> bsp;  // by job uid: the policy that its partitions follow is BSP
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
-    bool differs = false;          // that is because its copies differ from their primaries
+    std::optional<uint64_t> memory_room;  // if not the cluster's
     std::string no_memory;      // not empty: why its primaries stop, though their values are good
     bool copies = true;         // backups of its partitions get what they lack
     std::set<std::string> cut;  // addresses to which it has no link: so are backups there

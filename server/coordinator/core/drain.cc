@@ -1,0 +1,213 @@
+// A shard that is asked to stop: its primaries move to the other whole copies at once, what has no
+// other copy gets one, and it may leave when nothing counts on it (docs/protocol.md, section 12).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/core/core.h"
+
+namespace starling::coordinator {
+namespace {
+
+// The shard that takes over has reported so lately: a dead one would lose what is handed to it.
+constexpr absl::Duration kHeardLately = absl::Milliseconds(500);
+constexpr absl::Duration kDrainPeriod = absl::Milliseconds(250);
+constexpr absl::Duration kEndedJobsPeriod = absl::Seconds(1);  // all jobs are visited
+
+// "3 partitions, as of job a, have"
+std::string PartitionsHave(size_t count, const std::string& job) {
+  return count == 1 ? absl::StrCat("1 partition of job ", job, " has")
+                    : absl::StrCat(count, " partitions, as of job ", job, ", have");
+}
+
+}  // namespace
+
+bool Core::Drains(uint32_t id) const {
+  const auto shard = shards_.find(id);
+  return shard != shards_.end() && shard->second.live() && shard->second.draining;
+}
+
+// Whether new partitions may be placed there, and copies there may become primaries by choice.
+bool Core::TakesCopies(const Shard& shard) const { return shard.live() && !shard.draining; }
+
+void Core::TakeDraining(Shard& shard, bool draining) {
+  if (shard.draining == draining) return;
+  shard.draining = draining;
+  shard.drain.Clear();
+  shard.drain.set_text("the coordinator has only just heard of it");
+  shard.drain_at = shard.ended_at = absl::InfinitePast();
+  shard.handed_over.clear();
+  schedule_ = true;
+  if (draining) sentences_.push_back(absl::StrCat(shard.name(), " was asked to stop: it drains"));
+}
+
+void Core::NoteHandedOver(const Job& job, const View& view, uint32_t from) {
+  shards_.at(from).handed_over.emplace(job.uid(), view.partition());
+}
+
+// For a job that runs.
+void Core::HandOver(Job& job) {
+  for (auto& [id, shard] : shards_) {
+    if (shard.live() && shard.draining) HandOver(job, shard);
+  }
+}
+
+// Whole copies lead from now on: all that was acknowledged is there, and the primary that still
+// lives acknowledges no more without them. A learner on this shard would soon be lost.
+void Core::HandOver(Job& job, Shard& shard) {
+  std::vector<uint32_t> moved, dropped;
+  for (const View& view : job.state.views()) {
+    const bool learns_here = shard.backs(view) && view.learning() && job.running();
+    if (learns_here) dropped.push_back(view.partition());
+    if (!shard.leads(view) || !IsWhole(view) || !BackupLives(view)) continue;
+    const Shard& other = shards_.at(view.backup());
+    if (TakesCopies(other) && now_ - other.last_heard <= kHeardLately)
+      moved.push_back(view.partition());
+  }
+  if (moved.empty() && dropped.empty()) return;
+  ChangeViews(job, [&] {
+    for (const uint32_t partition : moved) {
+      View& view = *job.state.mutable_views(static_cast<int>(partition));
+      LoseShard(shard.at(), /*backup_lives=*/true, view);
+      NoteHandedOver(job, view, shard.id());
+    }
+    for (const uint32_t partition : dropped) {
+      View& view = *job.state.mutable_views(static_cast<int>(partition));
+      DropBackup(view);
+      NoteHandedOver(job, view, shard.id());
+    }
+    job.state.set_failovers(job.state.failovers() + moved.size());
+  });
+  if (moved.empty()) return;
+  Log(job, absl::StrCat("shard ", shard.name(), " was asked to stop: the other copy leads now of ",
+                        PartitionsText(moved)));
+}
+
+// Values of jobs that are over get no new copies, so they are moved where there is another one.
+void Core::HandOverEnded(Shard& shard) {
+  shard.ended_alone = 0;
+  for (const uint64_t uid : JobsOn(shard)) {
+    if (FindRunning(uid) != nullptr) continue;
+    if (const auto archived = archive_.find(uid); archived != archive_.end()) {
+      if (!archived->second.HasTwoCopies()) {
+        shard.ended_alone += archived->second.IsLedBy(shard.at());
+        continue;  // unpacking it would change nothing
+      }
+    }
+    Job& job = *FindJob(uid);
+    if (!job.over()) continue;
+    HandOver(job, shard);
+    const auto& views = job.state.views();
+    shard.ended_alone += std::any_of(views.begin(), views.end(),
+                                     [&](const View& view) { return shard.leads(view); });
+  }
+}
+
+// Whether there is a shard, or is room on one, for one more copy.
+bool Core::MayGetCopy(const Job& job, const View& view, const std::vector<ShardLoad>& loads) const {
+  const uint64_t bytes = CopyBytes(job, view.partition());
+  return std::any_of(loads.begin(), loads.end(), [&](const ShardLoad& load) {
+    return load.id.value != view.primary() && load.room_bytes >= bytes;
+  });
+}
+
+// What still counts on the shard.
+Core::DrainCount Core::CountOn(Shard& shard) {
+  DrainCount count;
+  const std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  count.elsewhere = std::any_of(shards_.begin(), shards_.end(), [&](const auto& entry) {
+    const Shard& other = entry.second;
+    return &other != &shard && !other.draining && !other.left();
+  });
+  const auto look_at = [&](const Job& job, const View& view) {
+    ++(MayGetCopy(job, view, loads) ? count.copying : count.alone);
+    if (count.here == 0) count.job = job.name();
+  };
+  for (const Job* job : JobsIn(RUNNING)) {
+    for (const View& view : job->state.views()) {
+      if (shard.leads(view)) {
+        ++count.here;
+        count.job = job->name();
+        count.why = CopyTrouble(*job, view);
+      } else if (shard.backs(view)) {
+        look_at(*job, view);
+      }
+    }
+  }
+  for (const auto& [uid, job] : jobs_) {
+    if (!AwaitsOutput(job)) continue;
+    for (const View& view : job.state.views()) {
+      if (!shard.leads(view)) continue;
+      ++count.here;
+      count.job = job.name();
+      count.why = absl::StrCat(job.state.output().path(), " is not written yet");
+    }
+  }
+  std::erase_if(shard.handed_over, [&](const auto& handed) {
+    const Job* job = FindRunning(handed.first);
+    if (job == nullptr || job->spec().durability() == DURABILITY_NONE) return true;
+    const View& view = job->state.views(static_cast<int>(handed.second));
+    if (shard.hosts(view)) return true;  // counted above
+    if (IsWhole(view) && !Drains(view.backup())) return true;
+    if (!Drains(view.primary())) look_at(*job, view);
+    return false;
+  });
+  return count;
+}
+
+DrainOrders Core::DrainOf(const DrainCount& count, uint64_t ended_alone) {
+  DrainOrders orders;
+  std::vector<std::string> parts;
+  if (!count.elsewhere) {
+    orders.set_may_leave(true);
+    parts.emplace_back("each other shard has left or drains, too, or there is none");
+    if (count.here > 0)
+      parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job), " nowhere else to go"));
+  } else if (count.here > 0) {
+    parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job),
+                                 " no whole copy elsewhere yet",
+                                 count.why.empty() ? "" : absl::StrCat(" (", count.why, ")")));
+  } else if (count.copying > 0) {
+    parts.push_back(
+        absl::StrCat(PartitionsHave(count.copying, count.job), " no second copy elsewhere yet"));
+  } else {
+    orders.set_may_leave(true);
+    parts.emplace_back("nothing that runs counts on this shard");
+    if (count.alone > 0) {
+      parts.push_back(absl::StrCat(PartitionsHave(count.alone, count.job),
+                                   " one copy elsewhere, as no shard has room for another"));
+    }
+  }
+  if (ended_alone > 0) {
+    parts.push_back(absl::StrCat("values of ", ended_alone, ended_alone == 1 ? " job" : " jobs",
+                                 " that ended have no other copy, and are lost with this shard"));
+  }
+  orders.set_text(absl::StrJoin(parts, "; "));
+  return orders;
+}
+
+void Core::StepDrain(Shard& shard) {
+  if (!Drains(shard.id()) || now_ < shard.drain_at) return;
+  shard.drain_at = now_ + kDrainPeriod;
+  if (now_ >= shard.ended_at) {
+    shard.ended_at = now_ + kEndedJobsPeriod;
+    HandOverEnded(shard);
+  }
+  DrainOrders orders = DrainOf(CountOn(shard), shard.ended_alone);
+  if (orders.may_leave() == shard.drain.may_leave() && orders.text() == shard.drain.text()) return;
+  shard.drain = std::move(orders);
+  if (shard.drain.may_leave())
+    sentences_.push_back(absl::StrCat(shard.name(), " may leave: ", shard.drain.text()));
+  if (shard.parked) AnswerHeld(shard);
+}
+
+// It leaves, whatever still counts on it.
+void Core::TakeLeave(Shard& shard, CallId call) {
+  Reply(call, NewAnswer<ShardOrders>());
+  shard.stored.set_left(true);
+  Lose(shard, "it was asked to stop, and has left");
+  ResolveRegistration(shard);
+}
+
+}  // namespace starling::coordinator
