@@ -59,6 +59,11 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
     Start(shard_reports_, report, timeout, std::move(done),
           [this](auto... a) { stub_->async()->ReportShard(a...); });
   }
+  void Heartbeat(const HeartbeatRequest& request, absl::Duration timeout,
+                 Done<HeartbeatReply> done) override {
+    Start(heartbeats_, request, timeout, std::move(done),
+          [this](auto... a) { stub_->async()->Heartbeat(a...); });
+  }
 
  private:
   absl::Status NoCoordinatorThere() const {
@@ -120,6 +125,7 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
   ObjectPool<Call<RegisterRequest, RegisterReply>> registers_;
   ObjectPool<Call<WorkerReport, WorkerOrders>> worker_reports_{kReportsAtFirst};
   ObjectPool<Call<ShardReport, ShardOrders>> shard_reports_{kReportsAtFirst};
+  ObjectPool<Call<HeartbeatRequest, HeartbeatReply>> heartbeats_;
 };
 
 }  // namespace

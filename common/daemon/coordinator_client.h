@@ -32,6 +32,8 @@ class CoordinatorClient {
                             Done<WorkerOrders> done) = 0;
   virtual void ReportShard(const ShardReport& report, absl::Duration timeout,
                            Done<ShardOrders> done) = 0;
+  virtual void Heartbeat(const HeartbeatRequest& request, absl::Duration timeout,
+                         Done<HeartbeatReply> done) = 0;
 };
 
 std::unique_ptr<CoordinatorClient> MakeCoordinatorClient(

@@ -24,6 +24,7 @@ constexpr MethodRow kMethods[] = {
     {"/starling.CoordinatorService/Register", {kWorker, kShard}},
     {"/starling.CoordinatorService/ReportWorker", {kWorker}},
     {"/starling.CoordinatorService/ReportShard", {kShard}},
+    {"/starling.CoordinatorService/Heartbeat", {kShard}},
     // Clients to the coordinator.
     {"/starling.CoordinatorService/Submit", {kClient}},
     {"/starling.CoordinatorService/GetJob", {kClient}},

@@ -141,6 +141,9 @@ class Failures(unittest.TestCase):
                         "the other shard to take over",
                     )
                     self.assertEqual(status["state"], "RUNNING", status.get("reason"))
+                    # By the connections that broke, not by silence.
+                    log = cluster.log("coordinator")
+                    self.assertIn("has not answered twice within 300ms", log)
                     self.assertIn(
                         " has no second copy: no other shard is live", status["copiesTrouble"]
                     )

@@ -21,6 +21,7 @@ const std::map<std::string, RoleSet>& MethodRows() {
       {"/starling.CoordinatorService/Register", {kWorker, kShard}},
       {"/starling.CoordinatorService/ReportWorker", {kWorker}},
       {"/starling.CoordinatorService/ReportShard", {kShard}},
+      {"/starling.CoordinatorService/Heartbeat", {kShard}},
       {"/starling.CoordinatorService/Submit", {kClient}},
       {"/starling.CoordinatorService/GetJob", {kClient}},
       {"/starling.CoordinatorService/ListJobs", {kClient}},

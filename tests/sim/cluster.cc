@@ -209,6 +209,19 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
       });
 }
 
+void Cluster::Heartbeat(Process* caller, const HeartbeatRequest& request,
+                        std::function<void(absl::StatusOr<HeartbeatReply>)> done) {
+  using Answer = absl::StatusOr<HeartbeatReply>;
+  network_.Call<Answer>(
+      caller, &coordinator_,
+      [this, request, caller](std::function<void(Answer)> answer) {
+        coordinator_.ServeHeartbeat(request, caller->name, std::move(answer));
+      },
+      [done](std::optional<Answer> reply) {
+        done(reply.has_value() ? *std::move(reply) : absl::UnavailableError("no answer"));
+      });
+}
+
 // No call here is invalid: a call can only come too early, or to the wrong coordinator.
 void Cluster::OnRefusedCall(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return;

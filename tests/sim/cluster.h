@@ -65,6 +65,10 @@ class Cluster : private StreamObserver {
   void Register(Process* caller, const RegisterRequest& request,
                 std::function<void(absl::StatusOr<RegisterReply>)> done);
 
+  // A shard's heartbeat, which is not the coordinator's own thread's. Errors: kUnavailable.
+  void Heartbeat(Process* caller, const HeartbeatRequest& request,
+                 std::function<void(absl::StatusOr<HeartbeatReply>)> done);
+
   // A call whose answer is a Reply or a status: the coordinator's, or kUnavailable if no answer
   // came in time.
   template <typename Reply>

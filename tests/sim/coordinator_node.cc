@@ -22,6 +22,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   coordinator::CoordinatorOptions options;
   options.overview_ended = 0;  // jobs are archived at once
   options.liveness = absl::Milliseconds(2000);
+  options.shard_liveness = absl::Milliseconds(1000);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
   options.submit_deadline = absl::Seconds(10);
@@ -254,6 +255,23 @@ void CoordinatorNode::ServeSubmit(const SubmitRequest& request, Answer answer) {
         return coordinator::event::Submit{call, request};
       },
       CountedAnswer(instance_, std::move(answer)));
+}
+
+// The caller may hang up, or its connection break, before it is answered.
+void CoordinatorNode::ServeHeartbeat(const HeartbeatRequest& request, const std::string& caller,
+                                     std::function<void(absl::StatusOr<HeartbeatReply>)> answer) {
+  if (instance_ == nullptr || instance_->host == nullptr) return;
+  const std::shared_ptr<Instance> instance = instance_;
+  const uint64_t call = instance->host->heartbeats().Take(
+      request, caller,
+      [weak = std::weak_ptr(instance), answer](absl::StatusOr<HeartbeatReply> reply) {
+        const std::shared_ptr<Instance> from = weak.lock();
+        if (from != nullptr && from->process.alive) answer(std::move(reply));
+      });
+  if (!world_->random().Chance(0.002)) return;
+  world_->Count("abandoned heartbeats");
+  world_->After(absl::Milliseconds(1), &instance->process,
+                [instance, call] { instance->host->heartbeats().Gone(call); });
 }
 
 }  // namespace starling::sim

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -43,6 +44,8 @@ class CoordinatorNode : public Process {
   // up before it is answered. `answer` runs at most once.
   void Serve(const MakeEvent& event, uint64_t generation_seen, Answer answer);
   void ServeSubmit(const SubmitRequest& request, Answer answer);
+  void ServeHeartbeat(const HeartbeatRequest& request, const std::string& caller,
+                      std::function<void(absl::StatusOr<HeartbeatReply>)> answer);
   uint64_t generation() const;
   // The job's views as they are durable: empty if it is not placed, or deleted.
   absl::Span<const View> StoredViews(uint64_t job) const;

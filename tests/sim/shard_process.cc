@@ -59,7 +59,8 @@ void ShardProcess::Start() {
                              [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer) {
                                return host_->Accept(std::move(stream), peer);
                              });
-  host_->Start(name, MakeSimCoordinatorClient(cluster_, this, seed_));
+  host_->Start(name, MakeSimCoordinatorClient(cluster_, this, seed_),
+               MakeSimCoordinatorClient(cluster_, this, seed_));
 }
 
 void ShardProcess::Crash() {

@@ -48,6 +48,11 @@ class SimCoordinatorClient final : public CoordinatorClient {
         Track(std::move(done)));
   }
 
+  void Heartbeat(const HeartbeatRequest& request, absl::Duration,
+                 Done<HeartbeatReply> done) override {
+    cluster_->Heartbeat(process_, request, Track(std::move(done)));
+  }
+
  private:
   // Calls `done` once, with the answer or at the end of this client.
   template <typename Reply>

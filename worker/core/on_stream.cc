@@ -69,7 +69,10 @@ void Core::On(const event::StreamDown& e) {
   if (it == streams_.end()) return;
   // A stream that was up is reopened at once; a stream that could not be opened is retried later.
   if (!it->second.up) it->second.retry.Failed(now_, options_);
-  if (it->second.up) it->second.down_since = now_;
+  if (it->second.up) {
+    it->second.down_since = now_;
+    news_ = true;  // the coordinator asks the shard whether it lives
+  }
   it->second.up = false;
   it->second.connecting = false;
 }

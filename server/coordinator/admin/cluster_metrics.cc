@@ -11,7 +11,7 @@ using admin::MetricsText;
 
 constexpr const char* kWorkerStates[] = {"idle",     "preparing", "training", "evaluating",
                                          "draining", "left",      "lost",     "unknown"};
-constexpr const char* kShardStates[] = {"ready", "draining", "left", "lost", "unknown"};
+constexpr const char* kShardStates[] = {"ready", "draining", "silent", "left", "lost", "unknown"};
 constexpr JobState kJobStates[] = {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED};
 
 // States without members have a series, too, so that an alert can tell 0 from a missing series.

@@ -120,8 +120,13 @@ void Core::Step(const Event& event, absl::Time now, Actions& actions) {
 void Core::NoticePause() {
   const absl::Duration pause = now_ - last_step_;
   last_step_ = now_;
-  if (pause <= options_.liveness / 4) return;
+  if (pause <= std::min(options_.liveness, options_.shard_liveness) / 4) return;
   ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
+  for (auto& [id, shard] : shards_) {
+    if (!shard.suspicion) continue;
+    shard.suspicion->until += pause;
+    if (shard.suspicion->asked_again) *shard.suspicion->asked_again += pause;
+  }
   for (auto& [uid, job] : jobs_) {
     for (auto& [partition, copy] : job.copies) copy.since += pause;
     job.backups_awaited += pause;
@@ -135,12 +140,12 @@ void Core::Flush(Actions& actions, bool tick) {
   if (persist && !batch_.empty()) actions.push_back(action::Persist{std::exchange(batch_, {})});
   for (CurveNews& news : curve_news_) actions.push_back(action::WriteCurve{std::move(news)});
   for (JobReply& job : outputs_) actions.push_back(action::WriteOutput{std::move(job)});
-  for (Action& action : disk_actions_) actions.push_back(std::move(action));
+  for (const action::AskShard& question : questions_) actions.push_back(question);
   for (std::string& sentence : sentences_) actions.push_back(action::Log{std::move(sentence)});
   for (auto& [call, reply] : replies_) actions.push_back(action::Reply{call, std::move(reply)});
   curve_news_.clear();
   outputs_.clear();
-  disk_actions_.clear();
+  questions_.clear();
   sentences_.clear();
   replies_.clear();
 }

@@ -110,9 +110,17 @@ struct CheckpointsFound {
 struct CallGone {
   CallId call;
 };
+// A heartbeat of a shard, or that its connection broke while one was held.
+struct Heartbeat {
+  HeartbeatRequest request = {};
+  std::string caller = {};  // as of a report
+  absl::Time at = {};       // when it came, as `now`
+  bool broke = false;
+};
 // At least every kCoordinatorTickPeriod.
 struct Tick {
   absl::Time wall;
+  std::vector<Heartbeat> heartbeats = {};  // since the last tick
 };
 
 }  // namespace event
@@ -188,29 +196,11 @@ struct WriteOutput {
   JobReply job;
 };
 
-// These four must not block. They are done, and answered, in their order; after a stop perhaps not
-// all of them.
-//
-// Makes the folder of a checkpoint, with the nonce in it. Its id was never used before.
-struct MakeCheckpoint {
-  CheckpointId id;
-  uint64_t nonce = 0;
-};
-// All files are written: makes it a checkpoint, durably.
-struct SealCheckpoint {
-  CheckpointId id;
-  CheckpointManifest manifest;
-};
-// Removes a checkpoint, whole or not.
-struct DropCheckpoint {
-  CheckpointId id;
-};
-// Lists all that are whole. `first`: before that, removes what earlier coordinators of this cluster
-// left unfinished, and writes the nonce by which shards find that they see the same folder.
-struct ListCheckpoints {
-  uint64_t cluster = 0;
-  uint64_t nonce = 0;
-  bool first = false;
+// Answer this shard's heartbeat with the question, now or when it comes. Questions ascend.
+struct AskShard {
+  uint32_t shard = 0;
+  uint64_t incarnation = 0;
+  uint64_t question = 0;
 };
 
 // A sentence for the daemon's own log.
@@ -222,8 +212,7 @@ struct Log {
 
 // Carried out in order.
 using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
-                            action::MakeCheckpoint, action::SealCheckpoint, action::DropCheckpoint,
-                            action::ListCheckpoints, action::Log>;
+                            action::AskShard, action::Log>;
 using Actions = std::vector<Action>;
 
 // ---- The core -------------------------------------------------------------------------------
@@ -237,6 +226,11 @@ struct CoordinatorOptions {
   bool insecure = false;                          // started with --insecure; every status says so
   absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is considered lost
   absl::Duration start_grace = absl::Seconds(5);  // added to liveness right after a start
+  // Silence after which what a shard has elsewhere, too, goes on there. What it alone has waits for
+  // it until `liveness`.
+  absl::Duration shard_liveness = absl::Seconds(2);
+  // A shard whose connections break is asked twice, and has so long for each answer.
+  absl::Duration answer_wait = absl::Milliseconds(150);
   absl::Duration report_hold = absl::Milliseconds(100);
   absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax);
   // For a worker to inspect the data.

@@ -145,7 +145,7 @@ std::vector<WantsBackup> Core::WantBackups(const Job& job, bool twice) const {
     const uint32_t p = view.partition();
     const auto& status = job.partitions[p];
     const bool ready =
-        status && status->view() == view.number() && shards_.at(view.primary()).live();
+        status && status->view() == view.number() && IsPresent(shards_.at(view.primary()));
     const bool goes = Drains(view.primary()) || Drains(view.backup());
     if ((view.backup() != 0 && !Drains(view.backup())) || (!twice && !goes) || !ready) continue;
     WantsBackup& wants = wanting.emplace_back();

@@ -300,6 +300,20 @@ class Core {
   std::string CopyTrouble(const Job& job, const View& view) const;
   std::string WhyNoBackup(const Job& job, const View& view) const;
 
+  // silence.cc: shards that do not answer
+  void TakeHeartbeats(const std::vector<event::Heartbeat>& heartbeats);
+  void Hear(Shard& shard, absl::Time at);
+  void Suspect(Shard& shard, const std::string& why);
+  void SuspectUnreached(const Worker& worker);
+  void SuspectUnreached(const Shard& reporter, const ShardReport& report);
+  void Ask(const Shard& shard);
+  void Trust(Shard& shard);
+  bool IsPresent(const Shard& shard) const;
+  void LookForSilence();
+  bool LookForSilence(Shard& shard);
+  bool Miss(Shard& shard, const std::string& why);
+  void MoveAway(Job& job, Shard& shard, const std::string& why);
+
   // drain.cc: shards that are asked to stop
   // Partitions of jobs that run and that concern a shard.
   struct DrainCount {
@@ -521,6 +535,7 @@ class Core {
   uint64_t workers_lost_ = 0, shards_lost_ = 0, jobs_failed_ = 0;  // see ClusterView
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
+  uint64_t last_question_ = 0;
   bool memory_awaited_ = false;  // a PENDING job waits for shard memory
   absl::Time pending_seen_;      // when LookAtPending last ran
   absl::Time last_step_;
@@ -533,7 +548,7 @@ class Core {
   std::vector<std::pair<CallId, CallReply>> replies_;
   std::vector<CurveNews> curve_news_;
   std::vector<JobReply> outputs_;
-  Actions disk_actions_;  // of checkpoints
+  std::vector<action::AskShard> questions_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;
   std::set<uint32_t> touched_shards_;  // those with a new report

@@ -123,6 +123,17 @@ struct Shard : Daemon {
   bool whole = false;
   uint64_t value_bytes = 0;  // sum over `held`
 
+  // Somebody's connection to it broke, and it is asked whether it lives: see silence.cc.
+  struct Suspicion {
+    std::string why;
+    uint64_t question = 0;                  // the first one
+    absl::Time until;                       // of the last question
+    std::optional<absl::Time> asked_again;  // when
+  };
+  std::optional<Suspicion> suspicion;
+  absl::Time trusted_until = absl::InfinitePast();  // it is not asked again before
+  bool absent = false;  // it does not answer: what has another copy goes on there
+
   // Of a shard that was asked to stop: see drain.cc.
   bool draining = false;     // as it last reported
   DrainOrders drain;         // as it was last told

@@ -29,7 +29,7 @@ bool Core::Drains(uint32_t id) const {
 }
 
 // Whether new partitions may be placed there, and copies there may become primaries by choice.
-bool Core::TakesCopies(const Shard& shard) const { return shard.live() && !shard.draining; }
+bool Core::TakesCopies(const Shard& shard) const { return IsPresent(shard) && !shard.draining; }
 
 void Core::TakeDraining(Shard& shard, bool draining) {
   if (shard.draining == draining) return;

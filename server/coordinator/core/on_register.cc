@@ -131,6 +131,8 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
     shard.held.clear();
     shard.whole = false;
     shard.trouble.clear();
+    shard.suspicion.reset();
+    shard.absent = false;
     TakeDraining(shard, false);
     Save(shard);
   }

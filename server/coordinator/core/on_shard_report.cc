@@ -24,6 +24,7 @@ void Core::On(const event::ShardReport& event) {
   if (!shard.heard) schedule_ = true;
   shard.heard = true;
   shard.last_heard = shard.reported = now_;
+  Hear(shard, now_);
   if (report.drained()) return TakeLeave(shard, event.call);
   if (report.draining()) TakeDraining(shard, true);  // for good: reports may be reordered
   // A report to the previous coordinator is ignored; the answer makes the shard report everything.
@@ -36,6 +37,7 @@ void Core::On(const event::ShardReport& event) {
     shard.checkpoint_error =
         std::string(CutUtf8(report.checkpoint_error(), limits::kFaultBytesMax));
     shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));
+    SuspectUnreached(shard, report);
     TakeHeld(shard, report);
     for (const PartitionStatus& status : report.partitions()) TakePartition(shard, status);
   }

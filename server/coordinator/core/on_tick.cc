@@ -18,6 +18,8 @@ constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 
 void Core::On(const event::Tick& event) {
   wall_ahead_ = event.wall - now_;
+  TakeHeartbeats(event.heartbeats);
+  LookForSilence();
   LoseTheSilent();
   SetAsideWhoHangs();
   for (auto& [id, worker] : workers_) {

@@ -95,6 +95,7 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
   const bool had_memory = ran != 0 && !worker.report.has_fault();
   worker.report = report;
   NoteCounters(worker);
+  SuspectUnreached(worker);
 
   if (report.fault().kind() != Fault::KIND_UNSPECIFIED) TakeFault(worker, report.fault());
   if (!report.inspections().empty()) worker.slow_to_look = false;

@@ -285,6 +285,7 @@ std::string Core::StateOf(const Worker& worker) const {
 std::string Core::StateOf(const Shard& shard) {
   return shard.fenced()   ? shard.left() ? "left" : "lost"
          : !shard.heard   ? "unknown"
+         : shard.absent   ? "silent"
          : shard.draining ? "draining"
                           : "ready";
 }

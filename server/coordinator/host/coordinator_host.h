@@ -20,6 +20,7 @@
 #include "server/coordinator/host/checkpoint_keeper.h"
 #include "server/coordinator/host/control_traffic.h"
 #include "server/coordinator/host/curve_writer.h"
+#include "server/coordinator/host/heartbeat_desk.h"
 #include "server/coordinator/host/output_writer.h"
 #include "server/coordinator/store/state_store.h"
 
@@ -61,6 +62,8 @@ class CoordinatorHost {
 
   uint64_t generation() const { return generation_; }
 
+  HeartbeatDesk& heartbeats() { return heartbeats_; }
+
   // Thread-safe.
   ControlTraffic& worker_traffic() { return worker_traffic_; }
   ControlTraffic& shard_traffic() { return shard_traffic_; }
@@ -77,10 +80,7 @@ class CoordinatorHost {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action);
   void Do(const action::WriteOutput& action);
-  void Do(const action::MakeCheckpoint& action);
-  void Do(const action::SealCheckpoint& action);
-  void Do(const action::DropCheckpoint& action);
-  void Do(const action::ListCheckpoints& action);
+  void Do(const action::AskShard& action);
   void Do(const action::Log& action);
 
   void Tick();
@@ -107,7 +107,7 @@ class CoordinatorHost {
 
   CurveWriter curves_;
   OutputWriter outputs_;
-  CheckpointKeeper checkpoints_;
+  HeartbeatDesk heartbeats_;
   std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };
 

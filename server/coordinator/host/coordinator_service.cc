@@ -61,6 +61,30 @@ class CallReactor final : public grpc::ServerUnaryReactor {
   std::atomic<uint64_t> call_ = 0;
 };
 
+// A heartbeat: it never waits for the coordinator's own thread.
+class HeartbeatReactor final : public grpc::ServerUnaryReactor {
+ public:
+  explicit HeartbeatReactor(const absl::Status& refused) { Finish(ToGrpc(refused)); }
+
+  HeartbeatReactor(HeartbeatDesk* desk, const HeartbeatRequest& request, const std::string& caller,
+                   HeartbeatReply* reply)
+      : desk_(desk) {
+    call_ = desk->Take(request, caller, [this, reply](absl::StatusOr<HeartbeatReply> answer) {
+      if (answer.ok()) *reply = *std::move(answer);
+      Finish(ToGrpc(answer.status()));
+    });
+  }
+
+  void OnCancel() override {
+    if (desk_ != nullptr) desk_->Gone(call_);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  HeartbeatDesk* const desk_ = nullptr;
+  std::atomic<uint64_t> call_ = 0;
+};
+
 const char* RoleName(Role role) {
   switch (role) {
     case WORKER: return PeerRoleName(PeerRole::kWorker);
@@ -98,6 +122,15 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
     return StartReport<event::ShardReport>(*context, PeerRole::kShard, request, reply);
   }
 
+  Reactor* Heartbeat(Context* context, const HeartbeatRequest* request,
+                     HeartbeatReply* reply) override {
+    absl::StatusOr<PeerIdentity> peer = CheckCaller(*context);
+    if (!peer.ok()) return new HeartbeatReactor(peer.status());
+    if (peer->identity.role != PeerRole::kShard)
+      return new HeartbeatReactor(OnlyA(PeerRole::kShard, *peer));
+    return new HeartbeatReactor(&host_->heartbeats(), *request, peer->identity.name, reply);
+  }
+
 // A call that any identity may make.
 #define STARLING_CALL(NAME, REQUEST, REPLY)                                        \
   Reactor* NAME(Context* context, const REQUEST* request, REPLY* reply) override { \
@@ -120,16 +153,18 @@ class CoordinatorGrpcService final : public CoordinatorService::CallbackService 
 #undef STARLING_CALL
 
  private:
+  static absl::Status OnlyA(PeerRole role, const PeerIdentity& peer) {
+    return absl::PermissionDeniedError(absl::StrCat("only a ", PeerRoleName(role),
+                                                    " may make this call, not ",
+                                                    IdentityToString(peer.identity)));
+  }
+
   template <typename Event, typename Request, typename Reply>
   Reactor* StartReport(const Context& context, PeerRole role, const Request* request,
                        Reply* reply) {
     absl::StatusOr<PeerIdentity> peer = CheckCaller(context);
     if (!peer.ok()) return new CallReactor<Reply>(peer.status());
-    if (peer->identity.role != role) {
-      return new CallReactor<Reply>(absl::PermissionDeniedError(
-          absl::StrCat("only a ", PeerRoleName(role), " may make this call, not ",
-                       IdentityToString(peer->identity))));
-    }
+    if (peer->identity.role != role) return new CallReactor<Reply>(OnlyA(role, *peer));
     TrafficOf(host_, role).CountReport(request->ByteSizeLong());
     return new CallReactor<Reply>(host_, reply,
                                   [request = *request, caller = peer->identity.name](CallId call) {

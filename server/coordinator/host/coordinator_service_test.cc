@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -32,11 +33,12 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
-// A store that fails from a given moment on.
+// A store that fails from a given moment on, or takes its time.
 class FailingStore final : public StateStore {
  public:
-  explicit FailingStore(std::atomic<bool>* fails) : fails_(fails) {}
+  FailingStore(std::atomic<bool>* fails, std::atomic<bool>* hangs) : fails_(fails), hangs_(hangs) {}
   absl::Status Apply(const StoreBatch& batch) override {
+    while (*hangs_) absl::SleepFor(absl::Milliseconds(1));
     if (*fails_) return absl::UnavailableError("disk full");
     return memory_.Apply(batch);
   }
@@ -44,6 +46,7 @@ class FailingStore final : public StateStore {
 
  private:
   std::atomic<bool>* const fails_;
+  std::atomic<bool>* const hangs_;
   MemoryStore memory_;
 };
 
@@ -53,7 +56,7 @@ class CoordinatorServiceTest : public testing::Test {
     CoordinatorOptions options;
     options.tensorboard_root = testing::TempDir();
     auto host = CoordinatorHost::Start(
-        options, {.store = std::make_unique<FailingStore>(&store_fails_),
+        options, {.store = std::make_unique<FailingStore>(&store_fails_, &store_hangs_),
                   .on_fatal = [this](const absl::Status& status) { fatal_.set_value(status); }});
     ASSERT_TRUE(host.ok()) << host.status();
     host_ = *std::move(host);
@@ -79,6 +82,7 @@ class CoordinatorServiceTest : public testing::Test {
   }
 
   std::atomic<bool> store_fails_ = false;
+  std::atomic<bool> store_hangs_ = false;
   std::promise<absl::Status> fatal_;
   std::unique_ptr<CoordinatorHost> host_;
   std::shared_ptr<grpc::Service> service_;
@@ -114,6 +118,38 @@ TEST_F(CoordinatorServiceTest, RegistersAndHoldsReports) {
   ASSERT_TRUE(stub->ListShards(&context, {}, &shards).ok());
   ASSERT_EQ(shards.shards_size(), 1);
   EXPECT_EQ(shards.shards(0).name(), "ps-0");
+}
+
+// Heartbeats do not wait for the thread that waits for the disk.
+TEST_F(CoordinatorServiceTest, TakesHeartbeatsWhileItsDiskHangs) {
+  const auto client = MakeCoordinatorClient(server_->address(), shard_);
+  const auto registered = Register(client.get(), MakeRegisterRequest(shard_, "127.0.0.1:1"));
+  ASSERT_TRUE(registered.ok()) << registered.status();
+  const Identity another{PeerRole::kShard, "ps-1"};
+  const auto other = MakeCoordinatorClient(server_->address(), another);
+  store_hangs_ = true;
+  std::promise<absl::Status> waits;
+  std::future<absl::Status> waiting = waits.get_future();
+  other->Register(MakeRegisterRequest(another, "127.0.0.1:2"), kLong,
+                  [&](auto reply) { waits.set_value(reply.status()); });
+  HeartbeatRequest request;
+  request.set_shard(registered->id());
+  request.set_incarnation(registered->incarnation());
+  for (int i = 0; i < 3; ++i) {
+    std::promise<absl::Status> done;
+    client->Heartbeat(request, kLong, [&](auto reply) { done.set_value(reply.status()); });
+    EXPECT_TRUE(done.get_future().get().ok());
+  }
+  EXPECT_EQ(waiting.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  store_hangs_ = false;
+  EXPECT_TRUE(waiting.get().ok());
+}
+
+TEST_F(CoordinatorServiceTest, OnlyShardsSendHeartbeats) {
+  const auto client = MakeCoordinatorClient(server_->address(), {PeerRole::kWorker, "worker-0"});
+  std::promise<absl::Status> done;
+  client->Heartbeat({}, kLong, [&](auto reply) { done.set_value(reply.status()); });
+  EXPECT_EQ(done.get_future().get().code(), absl::StatusCode::kPermissionDenied);
 }
 
 TEST_F(CoordinatorServiceTest, NobodyRegistersAsAnother) {

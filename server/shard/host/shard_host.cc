@@ -23,22 +23,21 @@ ShardHost::ShardHost(const Options& options, Environment environment,
                                                [this](const FrameHeader& answer, std::string text) {
                                                  TakeDecision(answer, std::move(text));
                                                })),
-      links_(std::move(streams), {[this](const FrameHeader& answer, std::string text) {
-                                    TakeDecision(answer, std::move(text));
-                                  },
-                                  [this](const FrameHeader& report) { TakeLocalReport(report); },
-                                  [this](const FrameHeader& answer, std::string text) {
-                                    TakeBackupAnswer(answer, std::move(text));
-                                  },
-                                  [this](JobUid job, PartitionId partition,
-                                         const std::string& address, std::string why) {
-                                    TakeBackupDown({job, partition}, address, std::move(why));
-                                  }}),
-      checkpoint_writer_(
-          environment_.checkpoint_disk == nullptr
-              ? nullptr
-              : std::make_unique<CheckpointWriter>(environment_.make_loop("checkpoint"),
-                                                   environment_.checkpoint_disk)) {
+      links_(
+          std::move(streams),
+          {[this](const FrameHeader& answer, std::string text) {
+             TakeDecision(answer, std::move(text));
+           },
+           [this](const FrameHeader& report) { TakeLocalReport(report); },
+           [this](const FrameHeader& answer, std::string text) {
+             TakeBackupAnswer(answer, std::move(text));
+           },
+           [this](JobUid job, PartitionId partition, const std::string& address, std::string why) {
+             TakeBackupDown({job, partition}, address, std::move(why));
+           },
+           [this](const std::string& address) {
+             control_->Post([this, address] { reporter_->Unreached(address); });
+           }}) {
   for (int i = 0; i < options_.owner_threads; ++i) {
     owners_.push_back(environment_.make_loop(absl::StrCat("owner-", i)));
   }
@@ -46,8 +45,11 @@ ShardHost::ShardHost(const Options& options, Environment environment,
 
 ShardHost::~ShardHost() { Stop(); }
 
-void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator) {
+void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator,
+                      std::unique_ptr<CoordinatorClient> heartbeats) {
   links_.SetOwnAddress(address);
+  heartbeats_ =
+      std::make_unique<ShardHeartbeats>(environment_.make_loop("heartbeat"), std::move(heartbeats));
   reporter_ = std::make_unique<ShardReporter>(
       control_.get(), std::move(coordinator),
       ShardReporter::Options{
@@ -58,9 +60,15 @@ void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorCli
           .register_deadline = options_.register_deadline,
           .report_bytes_max = options_.report_bytes_max},
       ShardReporter::Callbacks{
-          [this](ShardId id, Incarnation) { id_ = id; },
+          [this](ShardId id, Incarnation incarnation, uint64_t cluster) {
+            id_ = id;
+            heartbeats_->Begin(id, incarnation, cluster);
+          },
           [this](const ShardOrders& orders) { Step(shard::event::Orders{orders}); },
-          [this] { Step(shard::event::GivenUp{}); },
+          [this] {
+            heartbeats_->Pause();
+            Step(shard::event::GivenUp{});
+          },
           [this](const absl::Status& status) { environment_.on_failed(status); },
           [this] { return std::min(memory_->room(), ForJobs(environment_.available_memory())); },
           [this](const DrainOrders& orders) { on_drain_(orders); },
@@ -120,7 +128,7 @@ void ShardHost::StopControl() {
     if (reporter_ != nullptr) reporter_->Stop();
   });
   control_->Stop();
-  for (const auto& [job, capture] : captures_) capture.blocks->GiveUp("the shard stops");
+  if (heartbeats_ != nullptr) heartbeats_->Stop();
 }
 
 void ShardHost::Stop() {

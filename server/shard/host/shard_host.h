@@ -33,6 +33,7 @@
 #include "server/shard/host/injections.h"
 #include "server/shard/host/partition_host.h"
 #include "server/shard/host/routes.h"
+#include "server/shard/host/shard_heartbeats.h"
 #include "server/shard/host/shard_job.h"
 #include "server/shard/host/shard_links.h"
 #include "server/shard/host/shard_memory.h"
@@ -75,9 +76,10 @@ class ShardHost {
   ShardHost(const ShardHost&) = delete;
   ShardHost& operator=(const ShardHost&) = delete;
 
-  // Starts to register under `address`, at which others reach this shard. Call once. Streams may
-  // arrive before.
-  void Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator);
+  // Starts to register under `address`, at which others reach this shard. `heartbeats`: another
+  // client of the same coordinator, with its own connection. Call once. Streams may arrive before.
+  void Start(const std::string& address, std::unique_ptr<CoordinatorClient> coordinator,
+             std::unique_ptr<CoordinatorClient> heartbeats);
 
   // RpcServer::Accept.
   absl::StatusOr<std::shared_ptr<StreamHandler>> Accept(std::shared_ptr<FrameStream> stream,
@@ -158,6 +160,9 @@ class ShardHost {
   std::atomic<bool> has_captures_ = false;                     // captures_ is not empty
   std::atomic<bool> control_stopped_ = false;
   std::atomic<bool> stopped_ = false;
+
+  // Constant after Start.
+  std::unique_ptr<ShardHeartbeats> heartbeats_;
 
   // On the control loop.
   shard::Shard core_;

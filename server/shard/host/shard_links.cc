@@ -89,6 +89,7 @@ class ShardLinks::Link final : public StreamHandler, public std::enable_shared_f
     }
     links_->OnDown(address_, this);
     spdlog::debug("stream to the shard at {} ended: {}", address_, status.ToString());
+    links_->callbacks_.unreached(address_);
     for (const auto& [job, partition] : primaries)
       links_->callbacks_.backup_down(job, partition, address_, std::string(status.message()));
     for (auto& [reporter, header] : waiting) {

@@ -31,6 +31,8 @@ class ShardLinks {
     std::function<void(JobUid job, PartitionId partition, const std::string& address,
                        std::string why)>
         backup_down;
+    // A stream to the shard at `address` broke, or could not be opened. Any thread.
+    std::function<void(const std::string& address)> unreached = [](const std::string&) {};
   };
   ShardLinks(std::unique_ptr<StreamClient> client, Callbacks callbacks);
   ~ShardLinks();  // Stop()

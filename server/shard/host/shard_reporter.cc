@@ -16,6 +16,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(5);
 constexpr absl::Duration kRegisterTimeout = absl::Seconds(15);
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(200);
 constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
+constexpr absl::Duration kUnreachedTold = absl::Seconds(1);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
 // A shard that drains waits no longer for a coordinator that does not answer, unless some values
 // are only here.
@@ -90,7 +91,7 @@ void ShardReporter::OnRegistered(absl::StatusOr<RegisterReply> reply) {
   reports_.Clear();
   spdlog::info("registered with the coordinator at {} as shard {}, incarnation {}",
                options_.coordinator, shard_.value, incarnation_.value);
-  callbacks_.on_registered(shard_, incarnation_);
+  callbacks_.on_registered(shard_, incarnation_, cluster_);
   Send();
 }
 
@@ -134,6 +135,16 @@ void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
 
 void ShardReporter::End(const Run& run, uint64_t value_bytes) {
   reports_.End(run, value_bytes);
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::Unreached(const std::string& address) {
+  const absl::Time now = loop_->Now();
+  std::erase_if(unreached_, [now](const auto& entry) { return entry.second <= now; });
+  const bool told = unreached_.contains(address);
+  unreached_[address] = now + kUnreachedTold;
+  if (told) return;
   news_ = true;
   Send();
 }
@@ -208,6 +219,9 @@ ShardReport ShardReporter::MakeReport() {
   report.set_memory_room(callbacks_.memory_room());
   report.set_trouble(trouble_);
   report.set_draining(draining_);
+  for (const auto& [address, until] : unreached_) {
+    if (loop_->Now() < until) report.add_unreached(address);
+  }
   return report;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -31,8 +32,9 @@ class ShardReporter {
   };
 
   struct Callbacks {
-    // Registered, for the first time or again. From now on everything belongs to this incarnation.
-    std::function<void(ShardId, Incarnation)> on_registered;
+    // Registered with the cluster, for the first time or again. From now on everything belongs to
+    // this incarnation.
+    std::function<void(ShardId, Incarnation, uint64_t cluster)> on_registered;
     // New orders: the changes since the previous ones of this incarnation (ShardOrderBook).
     std::function<void(const ShardOrders&)> on_orders;
     // The coordinator considers this incarnation lost: drop all partitions. A registration follows.
@@ -67,6 +69,10 @@ class ShardReporter {
   void DropPartition(JobUid job, PartitionId partition) {
     reports_.DropPartition(job.value, partition.value);
   }
+
+  // A stream to the shard at this address broke, or could not be opened: the coordinator is told at
+  // once, and for a second.
+  void Unreached(const std::string& address);
 
   // Asks the coordinator to let this shard leave. Idempotent.
   void Drain();
@@ -112,6 +118,7 @@ class ShardReporter {
   bool silent_ = false;
   bool more_ = false;    // there is more to report, or more orders, than fit into one message
   std::string trouble_;  // see ShardReport
+  std::map<std::string, absl::Time> unreached_;  // until when it is told
   bool draining_ = false;
   bool leaving_ = false;
   absl::Time heard_;  // when the coordinator last answered, or the drain began

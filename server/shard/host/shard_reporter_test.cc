@@ -32,6 +32,9 @@ class FakeCoordinator : public CoordinatorClient {
   void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
     calls_->reports.emplace_back(report, std::move(done));
   }
+  void Heartbeat(const HeartbeatRequest&, absl::Duration, Done<HeartbeatReply>) override {
+    FAIL() << "heartbeats have a client of their own";
+  }
 
  private:
   Calls* const calls_;
@@ -45,7 +48,7 @@ class ShardReporterTest : public testing::Test {
           &loop_, std::make_unique<FakeCoordinator>(&calls_),
           ShardReporter::Options{"127.0.0.1:7070", {PeerRole::kShard, "ps-0"}, "127.0.0.1:1"},
           ShardReporter::Callbacks{
-              [](ShardId, Incarnation) {},
+              [](ShardId, Incarnation, uint64_t) {},
               [this](const ShardOrders& orders) { orders_ = orders; },
               [this] { ++rejoins_; },
               [this](const absl::Status& status) { failures_.push_back(status); },
@@ -278,6 +281,21 @@ TEST_F(ShardReporterTest, SaysWhatDoesNotGetThrough) {
   EXPECT_NE(Answer(Orders(2)).trouble().find("68406663"), std::string::npos);
   EXPECT_EQ(reporter_->WhyNotReady(), "");
   EXPECT_EQ(Answer(Orders(3)).trouble(), "");
+}
+
+TEST_F(ShardReporterTest, TellsAtOnceWhomItDoesNotReach) {
+  Register();
+  Answer(Orders(1));
+  On([this] {
+    for (const char* address : {"a:1", "b:1", "a:1"}) reporter_->Unreached(address);
+  });
+  EXPECT_EQ(Answer(Orders(1)).unreached_size(), 0) << "that report was under way";
+  AwaitReport();
+  const ShardReport report = Answer(Orders(1));
+  ASSERT_GE(report.unreached_size(), 1);
+  EXPECT_EQ(report.unreached(0), "a:1");
+  AwaitReport();
+  EXPECT_EQ(Answer(Orders(1)).unreached_size(), 2);
 }
 
 TEST_F(ShardReporterTest, AsksToLeaveUntilItMay) {

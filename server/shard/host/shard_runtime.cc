@@ -60,7 +60,10 @@ class GrpcShard final : public ShardRuntime {
     STARLING_ASSIGN_OR_RETURN(address_,
                               AdvertisedAddress(options_.advertise_address, server_->address()));
     addresses_->Set({server_->address(), address_, options_.coordinator});
-    host_.Start(address_, MakeCoordinatorClient(options_.coordinator, self_, options_.security));
+    const auto client = [this] {
+      return MakeCoordinatorClient(options_.coordinator, self_, options_.security);
+    };
+    host_.Start(address_, client(), client());
     return absl::OkStatus();
   }
 

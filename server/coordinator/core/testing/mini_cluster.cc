@@ -121,7 +121,19 @@ void MiniCluster::Round() {
   }
   if (!disk_hangs) AnswerDisk();
   now += kRound;
-  Tick();
+  event::Tick tick{now + wall_ahead};
+  for (const auto& [name, shard] : shards) {
+    if (shard.alive && shard.beats) tick.heartbeats.push_back(Heartbeat(shard));
+  }
+  Step(tick);
+}
+
+event::Heartbeat MiniCluster::Heartbeat(const MiniShard& shard) const {
+  event::Heartbeat heartbeat{.at = now};
+  heartbeat.request.set_shard(shard.identity.id());
+  heartbeat.request.set_incarnation(shard.identity.incarnation());
+  heartbeat.request.set_asked(shard.asked);
+  return heartbeat;
 }
 
 void MiniCluster::AnswerDisk() {
@@ -510,6 +522,7 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_memory_room(shard.memory_room.value_or(memory_room));
   report.set_draining(shard.draining);
   report.set_drained(shard.drained);
+  for (const std::string& address : shard.unreached) report.add_unreached(address);
   shard.reports.Fill(shard.sequence, report);
   for (const auto& [uid, job] : shard.orders.jobs()) {
     if (!job.over()) ReportCheckpoint(shard, job, report);
@@ -600,6 +613,16 @@ void MiniCluster::Do(const action::Persist& action) {
   for (const std::string& key : batch.deletes) {
     ASSERT_FALSE(batch.puts.contains(key)) << key;
     store.erase(key);
+  }
+}
+
+void MiniCluster::Do(const action::AskShard& action) {
+  ++questions;
+  for (auto& [name, shard] : shards) {
+    if (shard.identity.id() != action.shard || !shard.alive || !shard.beats) continue;
+    EXPECT_EQ(shard.identity.incarnation(), action.incarnation);
+    EXPECT_GT(action.question, shard.asked);
+    shard.asked = action.question;
   }
 }
 

@@ -73,6 +73,8 @@ class MiniCluster {
     uint64_t orders_seen = 0;
     CallId call;
     bool alive = true;
+    bool beats = true;   // its heartbeats come, and it answers questions
+    uint64_t asked = 0;  // the newest question
     bool draining = false;
     bool drained = false;
     DrainOrders drain;  // the last ones
@@ -82,10 +84,11 @@ class MiniCluster {
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
     std::optional<uint64_t> memory_room;  // if not the cluster's
-    std::string no_memory;      // not empty: why its primaries stop, though their values are good
-    bool copies = true;         // backups of its partitions get what they lack
-    std::set<std::string> cut;  // addresses to which it has no link: so are backups there
-    uint64_t frames = 0;        // of a snapshot that such a backup has
+    std::string no_memory;  // not empty: why its primaries stop, though their values are good
+    bool copies = true;     // backups of its partitions get what they lack
+    std::vector<std::string> unreached;  // addresses of shards, as it reports them
+    std::set<std::string> cut;           // addresses to which it has no link: so are backups there
+    uint64_t frames = 0;                 // of a snapshot that such a backup has
     uint64_t sealed_ahead = 0;  // steps that they have sealed in BSP beyond those that count
     // Of checkpoints: it keeps what its partitions have at the step, and writes that.
     uint64_t checkpoint_nonce = 0;            // what it has found, once it was told to look
@@ -129,6 +132,9 @@ class MiniCluster {
   void AddShard(const std::string& name);
   void Rejoin(const std::string& worker);
 
+  // Of the shard, now.
+  event::Heartbeat Heartbeat(const MiniShard& shard) const;
+
   // ---- Time ----
   // One round of 50 ms: daemons report and work, the coordinator ticks.
   void Round();
@@ -165,6 +171,7 @@ class MiniCluster {
   // Of the last report of a shard and the last orders to one.
   size_t report_bytes = 0, orders_bytes = 0;
   std::vector<CurveNews> curve_news;
+  int questions = 0;                     // to shards
   std::vector<JobReply> outputs;         // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
   // The disk of checkpoints. It answers once a round.
@@ -180,10 +187,7 @@ class MiniCluster {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action) { curve_news.push_back(action.news); }
   void Do(const action::WriteOutput& action) { outputs.push_back(action.job); }
-  void Do(const action::MakeCheckpoint& action);
-  void Do(const action::SealCheckpoint& action) { disk_.push_back(action); }
-  void Do(const action::DropCheckpoint& action) { disk_.push_back(action); }
-  void Do(const action::ListCheckpoints& action) { disk_.push_back(action); }
+  void Do(const action::AskShard& action);
   void Do(const action::Log&) {}
   void AnswerDisk();
   Event AnswerOfDisk(const Action& action);

@@ -1,0 +1,225 @@
+// Shards that do not answer: when they are asked, when views change, and when they are lost.
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class SilenceTest : public CoordinatorTest {
+ protected:
+  SilenceTest() {
+    cluster.train_samples = 400000;
+    Workers(1);
+    for (const char* name : {"ps-0", "ps-1", "ps-2"}) cluster.AddShard(name);
+    cluster.RunFor(absl::Milliseconds(200));
+  }
+
+  void Begin(Durability durability = DURABILITY_AUTO) {
+    JobSpec spec = MiniCluster::Spec("a", Policy::SSP, 1, 1);
+    spec.set_durability(durability);
+    Submit(spec);
+    ASSERT_TRUE(cluster.RunUntil([&] { return IsSettled(durability); }, absl::Seconds(10)));
+  }
+  bool IsSettled(Durability durability) {
+    const JobStatus status = cluster.Status("a");
+    if (durability == DURABILITY_NONE) return status.state() == RUNNING;
+    return status.partitions() > 0 && status.partitions_whole() == status.partitions();
+  }
+  // How many partitions the shard leads or backs.
+  int Copies(const std::string& shard) {
+    int copies = 0;
+    const JobReply reply = cluster.Get("a");
+    for (const View& view : reply.views()) {
+      copies += view.primary() == cluster.shards[shard].identity.id();
+      copies += view.backup() == cluster.shards[shard].identity.id();
+    }
+    return copies;
+  }
+  std::string State(const std::string& shard) {
+    const auto reply =
+        std::get<ListShardsReply>(cluster.Ask<event::ListShards>(ListShardsRequest()));
+    for (const ShardStatus& status : reply.shards()) {
+      if (status.name() == shard) return status.state();
+    }
+    return "";
+  }
+  // The worker says that it has no stream to the shard.
+  void Unreached(const std::string& shard) {
+    LinkStatus link;
+    link.set_shard(cluster.shards[shard].identity.id());
+    link.set_address(shard + ":1");
+    cluster.workers["worker-0"].links = {link};
+  }
+  void Kill(const std::string& shard) { cluster.shards[shard].alive = false; }
+};
+
+TEST_F(SilenceTest, AShardWhoseConnectionsBreakIsAskedAndReplacedAtOnce) {
+  Begin();
+  ASSERT_GT(Copies("ps-0"), 0);
+  Kill("ps-0");
+  Unreached("ps-0");
+  EXPECT_TRUE(cluster.RunUntil([&] { return Copies("ps-0") == 0; }, absl::Milliseconds(500)));
+  EXPECT_EQ(cluster.questions, 2);
+  EXPECT_EQ(State("ps-0"), "lost");
+  EXPECT_THAT(cluster.JobLog("a"),
+              HasSubstr("shard ps-0 at ps-0:1 does not answer (worker-0 does not reach it, and it "
+                        "has not answered twice within 300ms): "));
+  cluster.AddShard("ps-0");
+  EXPECT_TRUE(cluster.RunUntil([&] { return IsSettled(DURABILITY_AUTO); }, absl::Seconds(10)));
+}
+
+TEST_F(SilenceTest, OneThatAnswersIsNeverReplaced) {
+  Begin();
+  const int copies = Copies("ps-0");
+  Unreached("ps-0");
+  cluster.RunFor(absl::Seconds(30));
+  EXPECT_EQ(Copies("ps-0"), copies);
+  EXPECT_EQ(State("ps-0"), "ready");
+  EXPECT_GT(cluster.questions, 20) << "once a second";
+  EXPECT_LT(cluster.questions, 40);
+}
+
+// Its heartbeats do not come, but its reports do.
+TEST_F(SilenceTest, OneThatReportsIsNotReplacedEither) {
+  Begin();
+  const int copies = Copies("ps-0");
+  cluster.shards["ps-0"].beats = false;
+  Unreached("ps-0");
+  cluster.RunFor(absl::Seconds(10));
+  EXPECT_EQ(Copies("ps-0"), copies);
+  EXPECT_EQ(State("ps-0"), "ready");
+}
+
+TEST_F(SilenceTest, AShardAndTheCoordinatorItselfMaySuspect) {
+  Begin();
+  for (const bool by_shard : {true, false}) {
+    const std::string victim = by_shard ? "ps-0" : "ps-1";
+    Kill(victim);
+    if (by_shard) {
+      cluster.shards["ps-2"].unreached = {victim + ":1"};
+    } else {
+      event::Heartbeat broke = cluster.Heartbeat(cluster.shards[victim]);
+      broke.broke = true;
+      cluster.Step(event::Tick{cluster.now, {broke}});
+    }
+    EXPECT_TRUE(cluster.RunUntil([&] { return Copies(victim) == 0; }, absl::Milliseconds(500)))
+        << victim;
+    cluster.shards["ps-2"].unreached.clear();
+    cluster.AddShard(victim);
+    ASSERT_TRUE(cluster.RunUntil([&] { return IsSettled(DURABILITY_AUTO); }, absl::Seconds(10)));
+  }
+  EXPECT_THAT(cluster.JobLog("a"), AllOf(HasSubstr("ps-2 does not reach it"),
+                                         HasSubstr("its connection to the coordinator broke")));
+}
+
+TEST_F(SilenceTest, SilenceAloneTakesTwoSeconds) {
+  Begin();
+  Kill("ps-0");
+  cluster.RunFor(absl::Milliseconds(1800));
+  EXPECT_GT(Copies("ps-0"), 0);
+  cluster.RunFor(absl::Milliseconds(500));
+  EXPECT_EQ(Copies("ps-0"), 0);
+  EXPECT_EQ(State("ps-0"), "lost");
+  EXPECT_EQ(cluster.questions, 0);
+}
+
+// The shard's own thread is busy, as with a large job's plan.
+TEST_F(SilenceTest, HeartbeatsAreEnough) {
+  Begin();
+  const int copies = Copies("ps-0");
+  cluster.RunFor(absl::Milliseconds(200));
+  const auto at = [&](const event::Heartbeat& heartbeat, absl::Duration step) {
+    cluster.now += step;
+    cluster.Step(event::Tick{cluster.now, {heartbeat}});
+  };
+  for (int i = 0; i < 100; ++i) {
+    for (const char* other : {"ps-1", "ps-2"})
+      at(cluster.Heartbeat(cluster.shards[other]), absl::ZeroDuration());
+    at(cluster.Heartbeat(cluster.shards["ps-0"]), absl::Milliseconds(100));
+  }
+  EXPECT_EQ(Copies("ps-0"), copies);
+  EXPECT_EQ(State("ps-0"), "ready");
+}
+
+TEST_F(SilenceTest, HeartbeatsOfOthersChangeNothing) {
+  Begin();
+  event::Heartbeat right = cluster.Heartbeat(cluster.shards["ps-0"]);
+  Kill("ps-0");
+  for (int i = 0; i < 50; ++i) {
+    cluster.Round();
+    event::Heartbeat stale = right, other = right, impostor = right, nobody = right;
+    for (event::Heartbeat* heartbeat : {&stale, &other, &impostor, &nobody})
+      heartbeat->at = cluster.now;
+    stale.request.set_incarnation(right.request.incarnation() - 1);
+    other.request.set_cluster(0xbad);
+    impostor.caller = "ps-1";
+    nobody.request.set_shard(99);
+    cluster.Step(event::Tick{cluster.now, {stale, other, impostor, nobody, right}});
+  }
+  EXPECT_EQ(State("ps-0"), "lost");
+}
+
+// What only a shard has waits for it for as long as before.
+TEST_F(SilenceTest, WhatHasNoOtherCopyWaits) {
+  Begin(DURABILITY_NONE);
+  ASSERT_GT(Copies("ps-0"), 0);
+  Kill("ps-0");
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  EXPECT_EQ(State("ps-0"), "silent");
+  cluster.shards["ps-0"].alive = true;
+  cluster.RunFor(absl::Milliseconds(200));
+  EXPECT_EQ(State("ps-0"), "ready");
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  Kill("ps-0");
+  cluster.RunFor(absl::Seconds(6));
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("no report for 5."));
+}
+
+// The coordinator may be the one that hears nothing.
+TEST_F(SilenceTest, TwoThatAreSilentAtOnceKeepWhatTheyShare) {
+  Begin();
+  const auto numbers = [&] {
+    std::vector<uint64_t> all;
+    const JobReply reply = cluster.Get("a");
+    for (const View& view : reply.views()) all.push_back(view.number());
+    return all;
+  };
+  const std::vector<uint64_t> before = numbers();
+  for (auto& [name, shard] : cluster.shards) shard.alive = false;
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(State("ps-0"), "silent");
+  for (auto& [name, shard] : cluster.shards) shard.alive = true;
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(State("ps-0"), "ready");
+  EXPECT_EQ(numbers(), before);
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+}
+
+TEST_F(SilenceTest, ACoordinatorThatWasPausedBlamesNobody) {
+  Begin();
+  cluster.now += absl::Seconds(30);
+  cluster.Tick();
+  EXPECT_EQ(State("ps-0"), "ready");
+}
+
+TEST_F(SilenceTest, AfterAStartNobodyIsMissedWhoHasNotReported) {
+  Begin();
+  Kill("ps-0");
+  cluster.StartCoordinator();
+  Unreached("ps-0");
+  cluster.RunFor(absl::Seconds(8));
+  EXPECT_EQ(State("ps-0"), "unknown");
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(State("ps-0"), "lost");
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+}
+
+}  // namespace
+}  // namespace starling::coordinator
