@@ -60,6 +60,21 @@ TEST_F(CopiesTest, EachPartitionGetsABackupOnAnotherShard) {
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
+TEST_F(CopiesTest, ABackupIsToldWhoLeads) {
+  Begin();
+  int told = 0;
+  for (const auto& [name, shard] : cluster.shards) {
+    for (const auto& [uid, job] : shard.orders.jobs()) {
+      for (const PartitionOrders& partition : job.partitions()) {
+        const std::string other = name == "ps-0" ? "ps-1" : "ps-0";
+        EXPECT_EQ(partition.primary_name(), partition.backup() ? other : "");
+        ++told;
+      }
+    }
+  }
+  EXPECT_GT(told, 0);
+}
+
 TEST_F(CopiesTest, AShardsDeathEndsNothing) {
   Begin();
   const uint64_t step = cluster.Status("a").step();

@@ -267,6 +267,7 @@ void Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& 
     partition->set_partition(view.partition());
     *partition->mutable_view() = view;
     partition->set_backup(shard.backs(view));
+    if (partition->backup()) partition->set_primary_name(shards_.at(view.primary()).name());
   }
 }
 

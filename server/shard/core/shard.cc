@@ -40,6 +40,11 @@ void Shard::Learn() {
     if (job.has_decider()) learn.deciders[JobUid(uid)] = job.decider().primary_address();
     for (const Member& member : job.roster().members())
       learn.names[WorkerId(member.worker())] = member.name();
+    for (const PartitionOrders& partition : job.partitions()) {
+      if (!partition.backup() || partition.primary_name().empty()) continue;
+      learn.leaders[{JobUid(uid), PartitionId(partition.partition())}] = {
+          ViewNumber(partition.view().number()), partition.primary_name()};
+    }
   }
   Do(std::move(learn));
 }

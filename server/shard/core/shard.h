@@ -137,8 +137,15 @@ struct Drop {
 };
 // Memory was freed that this shard does not need soon: return it to the system.
 struct ReturnMemory {};
-// For running jobs: the workers' names, and the addresses of the deciding shards.
+// For running jobs: the workers' names, the addresses of the deciding shards, and who leads what is
+// backed here.
 struct Learn {
+  struct Leader {
+    ViewNumber view;
+    std::string name;  // of a shard
+    friend bool operator==(const Leader&, const Leader&) = default;
+  };
+  std::map<PartitionKey, Leader> leaders;
   std::map<WorkerId, std::string> names;
   std::map<JobUid, std::string> deciders;  // addresses
 };

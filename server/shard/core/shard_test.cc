@@ -446,5 +446,20 @@ TEST_F(ShardTest, LearnsWhoIsWhoAndWhereIsDecided) {
   EXPECT_EQ(learn.deciders.at(JobUid(kJob)), "127.0.0.1:1");
 }
 
+TEST_F(ShardTest, LearnsWhoLeadsWhatItBacks) {
+  ShardJob job = Running({0, 1, 2}, true);
+  for (const int partition : {0, 1}) {
+    job.mutable_partitions(partition)->mutable_view()->set_number(5);
+    job.mutable_partitions(partition)->set_primary_name("ps-3");
+  }
+  job.mutable_partitions(0)->set_backup(true);
+  job.mutable_partitions(2)->set_backup(true);  // of a coordinator that does not say
+  Step(event::Orders{Of(job)});
+  const auto& learn = std::get<action::Learn>(actions_.front());
+  ASSERT_EQ(learn.leaders.size(), 1u);
+  EXPECT_EQ(learn.leaders.at(Key(0)),
+            (action::Learn::Leader{.view = ViewNumber(5), .name = "ps-3"}));
+}
+
 }  // namespace
 }  // namespace starling::shard

@@ -37,6 +37,12 @@ void Connection::OnFrame(const FrameHeader& header, ReceivedPayload payload) {
                        absl::StrCat(peer_, " is not worker ", header.origin.worker.value));
   }
   const Routes::Key key(header.key.run.job, header.partition);
+  if (header.type == FrameType::kReplicate &&
+      !shard_.routes->MayReplicate(name_, key, header.view)) {
+    return SendRefusal(*this, header, Answer::kBadFrame,
+                       absl::StrCat(peer_, " does not lead partition ", header.partition.value,
+                                    " in view ", header.view.value));
+  }
   std::shared_ptr<HostedPartition> partition = shard_.routes->Find(key);
   if (partition == nullptr) return RefuseNotHosted(header);
   {

@@ -50,6 +50,17 @@ void Routes::SetNames(std::map<WorkerId, std::string> names) {
   names_ = std::move(names);
 }
 
+void Routes::SetLeaders(Leaders leaders) {
+  MutexLock lock(&mutex_);
+  leaders_ = std::move(leaders);
+}
+
+bool Routes::MayReplicate(const std::string& name, const Key& key, ViewNumber view) const {
+  MutexLock lock(&mutex_);
+  const auto it = leaders_.find(key);
+  return it == leaders_.end() || it->second.view != view || it->second.name == name;
+}
+
 bool Routes::MaySpeakFor(const std::string& name, WorkerId worker) const {
   MutexLock lock(&mutex_);
   const auto it = names_.find(worker);

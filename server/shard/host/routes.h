@@ -48,15 +48,22 @@ class Routes {
 
   // The workers' names from the rosters. An id belongs to one name for good.
   void SetNames(std::map<WorkerId, std::string> names);
+  // Which shard leads each partition that is backed here.
+  using Leaders = std::map<Key, shard::action::Learn::Leader>;
+  void SetLeaders(Leaders leaders);
   // Whether a stream of the worker `name` may send frames of `worker`. True for a worker in no
   // known roster: the partition refuses it.
   bool MaySpeakFor(const std::string& name, WorkerId worker) const;
+  // Whether a stream of the shard `name` may send what is replicated in this view. True for a view
+  // that is not known here (yet, or any more): the partition refuses it.
+  bool MayReplicate(const std::string& name, const Key& key, ViewNumber view) const;
 
  private:
   mutable Mutex mutex_;
   Table routes_ ABSL_GUARDED_BY(mutex_);
   Table shelved_ ABSL_GUARDED_BY(mutex_);
   std::map<WorkerId, std::string> names_ ABSL_GUARDED_BY(mutex_);
+  Leaders leaders_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

@@ -334,6 +334,7 @@ void ShardHost::Do(const action::ReturnMemory&) {
 
 void ShardHost::Do(const action::Learn& a) {
   routes_.SetNames(a.names);
+  routes_.SetLeaders(a.leaders);
   links_.SetDeciders(a.deciders);
 }
 
