@@ -7,10 +7,8 @@ that the daemons gained, then `figure:`. Exit status 1: a bound does not hold.
 """
 
 import argparse
-import json
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
-from tests.e2e.cluster import Cluster, binary, job_file, protocol_number, wait_until  # noqa: E402
+from tests.e2e.cluster import Cluster, job_file, protocol_number, wait_until  # noqa: E402
 from tests.e2e.strangers import Junk, Stalled, client_context, listening_ports  # noqa: E402
 
 RATIO_MAX = 1.10
@@ -50,25 +48,11 @@ def resident_mib(process):
 
 def step_times(cluster, address, begin_clock):
     """Seconds between the starts of a worker's steps since `begin_clock`, and the last clock."""
-    folder = cluster.directory / "tls" / "client"
-    output = subprocess.run(
-        [
-            binary("tests/e2e/spans"),
-            address,
-            str(folder / "tls.crt"),
-            str(folder / "tls.key"),
-            str(folder / "ca.crt"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
     begins = {}
-    for span in json.loads(output)["spans"]:
+    for span in cluster.spans(address)["spans"]:
         if span["category"] == "push":
-            clock = int(span["clock"])
-            begins[clock] = min(begins.get(clock, 1 << 62), int(span["begin_us"]))
+            clock = span["clock"]
+            begins[clock] = min(begins.get(clock, 1 << 62), span["begin_us"])
     clocks = sorted(clock for clock in begins if clock > begin_clock)
     return [
         (begins[b] - begins[a]) / 1e6 for a, b in zip(clocks, clocks[1:]) if b == a + 1

@@ -6,7 +6,8 @@
         assert cluster.wait("job") == 0
 
 Each daemon is a child process with its own log file under `cluster.directory`, which is kept, and
-printed, when the block ends with an exception. Nothing survives the block. Standard library only.
+printed, when the block ends with an exception; `cluster.keep = True` keeps it in any case. No
+process survives the block. Standard library only.
 """
 
 import json
@@ -86,6 +87,7 @@ class Cluster:
         self.worker_binary = worker_binary
         self.checkpoints = checkpoints  # a folder: False: none; True: one of this cluster's own
         self.processes = {}
+        self.keep = False
         self.directory = Path(tempfile.mkdtemp(prefix="starling-e2e-"))
         if checkpoints is True:
             self.checkpoints = self.directory / "checkpoints"
@@ -110,7 +112,7 @@ class Cluster:
         return self
 
     def __exit__(self, kind, error, trace):
-        self.stop(keep=kind is not None)
+        self.stop(keep=self.keep or kind is not None)
         if kind is not None:
             print(f"cluster logs: {self.directory}")
             for log in sorted(self.directory.glob("*.log")):
@@ -289,16 +291,27 @@ class Cluster:
 
     # ---- Client -----------------------------------------------------------------------------
 
+    def as_client(self, command):
+        """The command as a process that reaches the daemons."""
+        return command
+
+    def client_file(self, name):
+        """A file that such a process shares with the test: its path here, and its path there."""
+        path = self.directory / name
+        return path, str(path)
+
     def cli(self, *args, timeout=120):
         """Runs the client; returns the CompletedProcess with text output."""
         return subprocess.run(
-            [
-                binary("tools/cli/starling"),
-                *args,
-                "--coordinator",
-                self.coordinator,
-                *self.tls_flags("client"),
-            ],
+            self.as_client(
+                [
+                    binary("tools/cli/starling"),
+                    *args,
+                    "--coordinator",
+                    self.coordinator,
+                    *self.tls_flags("client"),
+                ]
+            ),
             capture_output=True,
             text=True,
             errors="replace",
@@ -329,13 +342,38 @@ class Cluster:
 
     def describe(self, job):
         """The job's status (proto/coordinator.proto, JobStatus, in JSON's spelling)."""
-        return self._json("describe", "job", job)["status"]
+        return self.describe_all(job)["status"]
+
+    def describe_all(self, job):
+        """The same with the job's views (JobReply)."""
+        return self._json("describe", "job", job)
+
+    def spans(self, address, after=0):
+        """The recent spans of the daemon at `address` (proto/daemon.proto, SpansReply) without the
+        first `after` that it recorded. Numbers are integers; `end_us` is added."""
+        flags = ["--after", str(after)] if after else []
+        files = self.tls_flags("client")[1::2]
+        result = subprocess.run(
+            self.as_client([binary("tests/e2e/spans"), *flags, address, *files]),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        reply = json.loads(result.stdout)
+        for field in ("now_us", "dropped", "recorded"):
+            reply[field] = int(reply[field])
+        for span in reply["spans"]:
+            for field in ("begin_us", "duration_us", "clock", "flow"):
+                span[field] = int(span[field])
+            span["end_us"] = span["begin_us"] + span["duration_us"]
+        return reply
 
     def submit(self, job, *more):
         """Submits a dict in the job file's schema; raises with the client's message if refused."""
-        path = self.directory / f"{job['metadata']['name']}.json"
+        path, seen = self.client_file(f"{job['metadata']['name']}.json")
         path.write_text(json.dumps(job))  # JSON is YAML
-        result = self.cli("submit", "-f", str(path), *more)
+        result = self.cli("submit", "-f", seen, *more)
         if result.returncode != 0:
             raise RuntimeError(f"submit: exit {result.returncode}: {result.stderr}")
         return result
@@ -369,8 +407,8 @@ class Cluster:
         return self._export(job)[0]
 
     def _export(self, job):
-        path = self.directory / f"{job}.safetensors"
-        result = self.cli("export", job, "--format", "safetensors", "-o", str(path))
+        path, seen = self.client_file(f"{job}.safetensors")
+        result = self.cli("export", job, "--format", "safetensors", "-o", seen)
         if result.returncode != 0:
             return None, f"export: exit {result.returncode}: {result.stderr}"
         return read_safetensors(path), ""

@@ -6,7 +6,6 @@ workers' folders hold the data. The host's network is not touched. Needs root, i
 itself, with a reason, where a namespace cannot be made.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -65,6 +64,7 @@ class NamespaceCluster(Cluster):
         self.prefix = f"st{os.getpid()}"
         self.namespaces = []
         self.addresses = {}
+        self.cut_off = set()
 
     def __enter__(self):
         try:
@@ -77,8 +77,27 @@ class NamespaceCluster(Cluster):
             raise
 
     def stop(self, keep=False):
+        for name in list(self.cut_off):
+            self.connect(name)
         super().stop(keep)
         self._remove_namespaces()
+
+    def cut(self, name):
+        """From now on nothing reaches the daemon's host, or comes from there."""
+        self.cut_off.add(name)
+        self._set_link(name, "down")
+
+    def connect(self, name):
+        """Ends a cut."""
+        self._set_link(name, "up")
+        self.cut_off.discard(name)
+
+    def _set_link(self, name, state):
+        run("ip", "-n", self._namespace("sw"), "link", "set", self._port(name), state)
+
+    def _port(self, name):
+        """The host's end on the bridge."""
+        return f"p{self.addresses[name].rsplit('.', 1)[1]}"
 
     def _namespace(self, name):
         return f"{self.prefix}-{name}"
@@ -112,11 +131,11 @@ class NamespaceCluster(Cluster):
             "veth",
             "peer",
             "name",
-            f"p{number}",
+            self._port(name),
             "netns",
             switch,
         )
-        run("ip", "-n", switch, "link", "set", f"p{number}", "master", "br0", "up")
+        run("ip", "-n", switch, "link", "set", self._port(name), "master", "br0", "up")
         run("ip", "-n", space, "address", "add", f"10.77.0.{number}/24", "dev", "eth0")
         for link in ("eth0", "lo"):
             run("ip", "-n", space, "link", "set", link, "up")
@@ -182,6 +201,7 @@ class NamespaceCluster(Cluster):
                     "--state",
                     f"{HOME}/state",
                     *self.tls_flags("coordinator"),
+                    *self.flags_of.get("coordinator", []),
                 ],
             ),
         )
@@ -205,29 +225,16 @@ class NamespaceCluster(Cluster):
                     self.addresses[name],
                     *self.tls_flags(role),
                     *more,
+                    *self.flags_of.get(name, []),
                 ],
             ),
         )
 
-    def cli(self, *args, timeout=120):
-        return subprocess.run(
-            self.inside(
-                "client",
-                [
-                    binary("tools/cli/starling"),
-                    *args,
-                    "--coordinator",
-                    self.coordinator,
-                    *self.tls_flags("client"),
-                ],
-            ),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+    def as_client(self, command):
+        return self.inside("client", command)
+
+    def client_file(self, name):
+        return self.home_of("client") / name, f"{HOME}/{name}"
 
 
 class Namespaces(unittest.TestCase):
@@ -253,9 +260,7 @@ class Namespaces(unittest.TestCase):
                 self.assertEqual(
                     sum(address in seen for address in cluster.addresses.values()), 1, seen
                 )
-            (cluster.home_of("client") / "job.json").write_text(self.job())
-            submitted = cluster.cli("submit", "-f", f"{HOME}/job.json")
-            self.assertEqual(submitted.returncode, 0, submitted.stderr)
+            cluster.submit(self.job())
             self.assertEqual(cluster.wait("apart"), 0)
             status = cluster.describe("apart")
             self.assertEqual(status["state"], "SUCCEEDED")
@@ -272,18 +277,12 @@ class Namespaces(unittest.TestCase):
                     for name in ("shard-0", "shard-1", "worker-0", "worker-1")
                 },
             )
-            exported = cluster.cli(
-                "export", "apart", "--format", "safetensors", "-o", f"{HOME}/apart.safetensors"
-            )
-            self.assertEqual(exported.returncode, 0, exported.stderr)
-            self.assertTrue((cluster.home_of("client") / "apart.safetensors").stat().st_size > 0)
+            self.assertTrue(cluster.export("apart"))
 
     def job(self):
         data = {"train": {"idx": {"images": f"{HOME}/images.gz", "labels": f"{HOME}/labels"}}}
-        return json.dumps(
-            job_file(
-                "apart", {"builtin": "mlp"}, data, workers={"min": 2, "max": 2}, stop={"epochs": 2}
-            )
+        return job_file(
+            "apart", {"builtin": "mlp"}, data, workers={"min": 2, "max": 2}, stop={"epochs": 2}
         )
 
 

@@ -10,7 +10,6 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.e2e import scrape  # noqa: E402
-from tests.e2e.cluster import Cluster, binary, job_file  # noqa: E402
+from tests.e2e.cluster import Cluster, job_file  # noqa: E402
 
 RATIO_MAX = 1.25
 MEMORY_MAX = 4096  # bytes per ended job
@@ -169,23 +168,16 @@ def many_small(jobs):
 class Acknowledgements(threading.Thread):
     """When a worker's pushes were acknowledged, from repeated reads of its recent spans."""
 
-    def __init__(self, address):
+    def __init__(self, cluster, address):
         super().__init__(daemon=True)
-        self.address, self.times, self.over = address, {}, threading.Event()
+        self.cluster, self.address = cluster, address
+        self.times, self.over = {}, threading.Event()
 
     def run(self):
         while not self.over.wait(0.5):
-            output = subprocess.run(
-                [binary("tests/e2e/spans"), self.address],
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-                timeout=60,
-            ).stdout
-            for span in json.loads(output)["spans"]:
+            for span in self.cluster.spans(self.address)["spans"]:
                 if span["category"] == "push":
-                    end = (int(span["begin_us"]) + int(span["duration_us"])) / 1e6
-                    clock = int(span["clock"])
+                    clock, end = span["clock"], span["end_us"] / 1e6
                     self.times[clock] = max(self.times.get(clock, 0), end)
 
     def longest_gap(self, first_clock):
@@ -228,7 +220,7 @@ def few_large(jobs, seconds):
         worker = next(w for w in cluster.get("workers") if w["job"] == "runs")
         metrics = lambda: scrape.parse(cluster.ask(worker["name"], "/metrics")[2])
         rates = lambda count: [rate(metrics) for _ in range(count)]
-        acknowledgements = Acknowledgements(worker["address"])
+        acknowledgements = Acknowledgements(cluster, worker["address"])
         acknowledgements.start()
         before = rates(seconds)
         first_clock = max(acknowledgements.times)

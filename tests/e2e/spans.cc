@@ -1,10 +1,13 @@
-// spans ADDRESS [CERTIFICATE KEY AUTHORITIES]: prints a daemon's recent spans (proto/daemon.proto,
-// SpansReply) as JSON; with a client's files, over TLS.
+// spans [--after N] ADDRESS [CERTIFICATE KEY AUTHORITIES]: prints a daemon's recent spans
+// (proto/daemon.proto, SpansReply) as JSON, without the first N that it recorded; with a client's
+// files, over TLS.
 #include <google/protobuf/util/json_util.h>
 
 #include <iostream>
 #include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
 #include "common/transport/grpc_util.h"
 #include "proto/daemon.grpc.pb.h"
@@ -12,13 +15,16 @@
 namespace starling {
 namespace {
 
-int Main(const std::string& address, std::shared_ptr<const LinkSecurity> security) {
+int Print(uint64_t after, const std::string& address,
+          std::shared_ptr<const LinkSecurity> security) {
   const auto stub = Daemon::NewStub(MakeChannel(address, std::move(security)));
   grpc::ClientContext context;
   AddIdentity({PeerRole::kClient, "spans"}, &context);
   context.set_deadline(GrpcDeadline(absl::Seconds(10)));
+  SpansRequest request;
+  request.set_after(after);
   SpansReply reply;
-  if (const grpc::Status status = stub->Spans(&context, SpansRequest(), &reply); !status.ok()) {
+  if (const grpc::Status status = stub->Spans(&context, request, &reply); !status.ok()) {
     std::cerr << "spans of " << address << ": " << FromGrpc(status) << "\n";
     return 1;
   }
@@ -31,18 +37,28 @@ int Main(const std::string& address, std::shared_ptr<const LinkSecurity> securit
   return 0;
 }
 
-}  // namespace
-}  // namespace starling
-
-int main(int argc, char** argv) {
-  if (argc == 2) return starling::Main(argv[1], nullptr);
-  if (argc != 5) {
-    std::cerr << "usage: spans ADDRESS [CERTIFICATE KEY AUTHORITIES]\n";
+int Main(std::vector<std::string> arguments) {
+  uint64_t after = 0;
+  if (arguments.size() > 1 && arguments[0] == "--after") {
+    if (!absl::SimpleAtoi(arguments[1], &after)) {
+      std::cerr << "spans: --after: expected a number, got " << arguments[1] << "\n";
+      return 2;
+    }
+    arguments.erase(arguments.begin(), arguments.begin() + 2);
+  }
+  if (arguments.size() == 1) return Print(after, arguments[0], nullptr);
+  if (arguments.size() != 4) {
+    std::cerr << "usage: spans [--after N] ADDRESS [CERTIFICATE KEY AUTHORITIES]\n";
     return 2;
   }
-  const auto security = starling::LinkSecurity::Tls({argv[2], argv[3], argv[4]},
-                                                    {"starling", starling::PeerRole::kClient});
-  if (security.ok()) return starling::Main(argv[1], *security);
+  const auto security = LinkSecurity::Tls({arguments[1], arguments[2], arguments[3]},
+                                          {"starling", PeerRole::kClient});
+  if (security.ok()) return Print(after, arguments[0], *security);
   std::cerr << "spans: " << security.status() << "\n";
   return 1;
 }
+
+}  // namespace
+}  // namespace starling
+
+int main(int argc, char** argv) { return starling::Main({argv + 1, argv + argc}); }

@@ -9,34 +9,18 @@ Default: at least one step shows it; --full: the median step does.
 """
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import unittest
 from collections import defaultdict
 
 from tests.e2e.bsp_matrix_test import write_idx
-from tests.e2e.cluster import Cluster, binary, job_file
+from tests.e2e.cluster import Cluster, job_file
 
 FULL = False
 STEPS = 40
 WARM = 5  # the first steps, which touch memory for the first time
-
-
-def spans_of(address):
-    """A daemon's spans as dicts with numbers; none may be lost."""
-    result = subprocess.run(
-        [binary("tests/e2e/spans"), address], capture_output=True, text=True, check=True
-    )
-    reply = json.loads(result.stdout)
-    assert reply["dropped"] == "0", reply["dropped"]
-    for span in reply["spans"]:
-        for field in ("begin_us", "duration_us", "clock", "flow"):
-            span[field] = int(span[field])
-        span["end_us"] = span["begin_us"] + span["duration_us"]
-    return reply["spans"]
 
 
 def by_step(spans):
@@ -65,11 +49,16 @@ class Spans(unittest.TestCase):
                 )
             )
             self.assertEqual(cluster.wait("traced", 240), 0, cluster.describe("traced"))
-            (worker,) = (spans_of(daemon["address"]) for daemon in cluster.get("workers"))
+            (worker,) = (self.spans_of(cluster, daemon) for daemon in cluster.get("workers"))
             shards = [
-                span for daemon in cluster.get("shards") for span in spans_of(daemon["address"])
+                span for daemon in cluster.get("shards") for span in self.spans_of(cluster, daemon)
             ]
             return worker, shards
+
+    def spans_of(self, cluster, daemon):
+        reply = cluster.spans(daemon["address"])
+        self.assertEqual(reply["dropped"], 0)
+        return reply["spans"]
 
     def test_overlap(self):
         worker, shards = self.record()
