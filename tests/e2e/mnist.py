@@ -23,27 +23,22 @@ SETTINGS = {
 }
 
 
+def submit(cluster, name, *settings):
+    """Submits examples/mnist_cnn.yaml with these values of --set."""
+    settings = [f"metadata.name={name}", *settings]
+    flags = [word for setting in settings for word in ("--set", setting)]
+    result = cluster.cli("submit", "-f", str(ROOT / "examples/mnist_cnn.yaml"), *flags)
+    if result.returncode != 0:
+        raise RuntimeError(result.stderr)
+
+
 def train(cluster, policy, seed, epochs):
     """Test accuracy after the last epoch."""
     name = f"{policy}-{seed}"
     begin = time.monotonic()
-    result = cluster.cli(
-        "submit",
-        "-f",
-        str(ROOT / "examples/mnist_cnn.yaml"),
-        "--set",
-        f"metadata.name={name}",
-        "--set",
-        f"seed={seed}",
-        "--set",
-        SETTINGS[policy],
-        "--set",
-        "workers.min=2",
-        "--set",
-        f"stop.epochs={epochs}",
+    submit(
+        cluster, name, f"seed={seed}", SETTINGS[policy], "workers.min=2", f"stop.epochs={epochs}"
     )
-    if result.returncode != 0:
-        raise RuntimeError(result.stderr)
     result = cluster.cli("wait", name, "--timeout", "60m", timeout=3700)
     seconds = time.monotonic() - begin
     if result.returncode != 0:
