@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh Debian 12 to a trained model: installs, builds, starts a cluster on this machine,
-# trains on real data, kills a worker on the way, reports, and stops everything.
+# trains on real data, kills a shard and a worker on the way, reports, and stops everything.
 #
 #   tools/quickstart.sh
 #
@@ -74,7 +74,7 @@ trap 'exit 143' TERM
 
 cat <<EOF
 Starling's quickstart: set up, build, start a cluster of $shards shards and $workers workers
-on this machine, train, kill a worker on the way, report, stop.
+on this machine, train, kill a shard and a worker on the way, report, stop.
   downloads  Debian packages that are missing (up to 300 MB on a fresh machine),
              and 2 MB of training data unless STARLING_DATA has MNIST
   disk       up to 2 GB on a fresh machine (packages, build)
@@ -116,8 +116,8 @@ export STARLING_COORDINATOR
 # number KEY <JSON: the first number of that name.
 number() { sed -nE "s/^ +\"$1\": ([0-9.e+-]+),?$/\1/p" | head -n 1; }
 
-begin_phase "train, and kill a worker on the way"
-steps=()
+begin_phase "train, and kill a shard and a worker on the way"
+steps=(--set stop.epochs=60)
 if [[ "$job" == mnist-cnn ]]; then
   quietly "$client" submit -f "$file" --watch --set metadata.name=speed-test --set stop.steps=60
   measured=$("$client" describe job speed-test -o json | number runningSeconds)
@@ -130,34 +130,56 @@ if [[ "$job" == mnist-cnn ]]; then
 fi
 quietly "$client" submit -f "$file" "${steps[@]}"
 
-# In the background: kill -9 of one worker once a third of the steps are done.
-kill_a_worker() {
-  local status done_steps=0 all_steps=1 pid
-  until ((all_steps > 1 && 3 * done_steps >= all_steps)); do
+# kill_one NAME TEXT: kill -9; the cluster starts it again.
+kill_one() {
+  local pid
+  pid=$(<"$state/cluster/run/$1.pid")
+  kill -9 "$pid"
+  printf '\n       == kill -9 of %s (process %s) at step %s: %s\n' "$1" "$pid" "$done_steps" "$2"
+}
+
+# In the background: kill -9 of a shard, once the other one has a copy of all that it holds, and of
+# a worker, once the other shard has taken over. Status 1: the job ended before that.
+kill_both() {
+  local status done_steps all_steps whole partitions killed=none
+  while true; do
     sleep 0.1
     status=$("$client" describe job "$job" -o json)
+    if grep -q '"state": "\(SUCCEEDED\|FAILED\|CANCELLED\)"' <<<"$status"; then return 1; fi
     done_steps=$(number step <<<"$status") all_steps=$(number steps <<<"$status")
+    if [[ $killed == none ]]; then
+      whole=$(number partitionsWhole <<<"$status") partitions=$(number partitions <<<"$status")
+      if ((partitions > 0 && whole == partitions && 5 * done_steps >= all_steps)); then
+        kill_one shard-0 "the other shard has a copy"
+        killed=shard
+      fi
+    elif (($(number failovers <<<"$status") > 0 && 2 * done_steps >= all_steps)); then
+      kill_one worker-0 "the other worker goes on"
+      return 0
+    fi
   done
-  if ((done_steps >= all_steps)); then return 1; fi
-  pid=$(<"$state/cluster/run/worker-0.pid")
-  kill -9 "$pid"
-  printf '\n       == kill -9 of worker-0 (process %s) at step %s: training goes on\n' \
-    "$pid" "$done_steps"
 }
-kill_a_worker >&2 &
+kill_both >&2 &
 killer=$!
 accuracy=$("$client" wait "$job" --timeout 10m)
 if ! wait "$killer"; then
-  echo "quickstart: the job ended before a worker could be killed" >&2
+  echo "quickstart: the job ended before a shard and a worker could be killed" >&2
   exit 1
 fi
 killer=""
 
 begin_phase "report"
 "$client" describe job "$job" |
-  sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\)/s/^/       /p'
-say "worker-0 was started again:" \
-  "$("$client" get workers | awk '$1 == "worker-0" { print "incarnation " $6 ", " $2 }')"
+  sed -n '/^\(Name\|State\|Policy\|Parameters\|Staleness\|Coverage\|Copies\)/s/^/       /p'
+for kind in shard worker; do
+  row=""
+  for ((i = 0; i < 100 && ${#row} == 0; i++)); do
+    row=$("$client" get "${kind}s" |
+      awk -v name="$kind-0" '$1 == name && $2 != "lost" { print "incarnation " $(NF - 3) ", " $2 }')
+    sleep 0.1
+  done
+  say "$kind-0 was started again: ${row:-it has not registered yet}"
+done
 quietly "$client" local down --state "$state/cluster"
 say "all processes are stopped; $((SECONDS - began)) s in all"
 say "next: examples/, tools/starling --help, README.md"
