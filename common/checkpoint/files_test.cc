@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/disk.h"
@@ -61,18 +63,24 @@ class CheckpointFilesTest : public ::testing::Test {
   std::shared_ptr<MemoryDisk> disk_;
 };
 
-constexpr Survives kSurvivals[] = {{.data = false, .names = false},
-                                   {.data = false, .names = true},
-                                   {.data = true, .names = false},
-                                   {.data = true, .names = true}};
+std::vector<Survives> AllSurvivals() {
+  std::vector<Survives> all;
+  for (int i = 0; i < 8; ++i)
+    all.push_back({.data = (i & 1) != 0, .files = (i & 2) != 0, .folders = (i & 4) != 0});
+  return all;
+}
+
+std::string Words(uint64_t operation, const Survives& survives) {
+  return absl::StrCat("operation ", operation, "; survive: data ", survives.data, ", files ",
+                      survives.files, ", folders ", survives.folders);
+}
 
 TEST_F(CheckpointFilesTest, StoppedAtAnyOperationItIsThereOrNot) {
-  for (const Survives& survives : kSurvivals) {
+  for (const Survives& survives : AllSurvivals()) {
     bool done = false;
     uint64_t k = 0;
     for (; !done; ++k) {
-      SCOPED_TRACE(
-          absl::StrCat("operation ", k, " data ", survives.data, " names ", survives.names));
+      SCOPED_TRACE(Words(k, survives));
       ASSERT_NO_FATAL_FAILURE(Begin());
       disk_->FaultAt(disk_->operations() + k, DiskFault::kCrash);
       done = Write(2).ok();
@@ -89,12 +97,11 @@ TEST_F(CheckpointFilesTest, StoppedAtAnyOperationItIsThereOrNot) {
 }
 
 TEST_F(CheckpointFilesTest, StoppedWhileOneIsDeletedItIsThereOrNot) {
-  for (const Survives& survives : kSurvivals) {
+  for (const Survives& survives : AllSurvivals()) {
     bool done = false;
     uint64_t k = 0;
     for (; !done; ++k) {
-      SCOPED_TRACE(
-          absl::StrCat("operation ", k, " data ", survives.data, " names ", survives.names));
+      SCOPED_TRACE(Words(k, survives));
       ASSERT_NO_FATAL_FAILURE(Begin());
       ASSERT_TRUE(Write(2).ok());
       disk_->FaultAt(disk_->operations() + k, DiskFault::kCrash);
@@ -152,7 +159,8 @@ TEST_F(CheckpointFilesTest, WhatIsStoredWronglyIsNeverListed) {
         ASSERT_TRUE(DropCheckpoint(*disk_, Nth(2)).ok());
       }
       const bool beyond = first + k >= disk_->operations();
-      disk_->Restart({.data = true, .names = true});  // what is stored is what is read now
+      disk_->Restart(
+          {.data = true, .files = true, .folders = true});  // what is stored is what is read now
       if (status.ok()) {
         EXPECT_THAT(Whole(), ElementsAre(1, 2));
       } else {

@@ -142,7 +142,7 @@ TEST_F(ShardFileTest, ALargeFileIsSyncedWhileItIsWritten) {
   disk_.FaultAt(disk_.operations() + before, DiskFault::kCrash);
   EXPECT_FALSE(
       WriteShardFile(disk_, kFileId, kTinyNonce, 27, ShardId(1), capture, [](uint64_t) {}).ok());
-  disk_.Restart({.data = false, .names = true});
+  disk_.Restart({.data = false, .files = true, .folders = true});
   EXPECT_GE(disk_.Get(kFileFolder, kFileName + kPartialSuffix)->size(), 64u << 20);
 }
 

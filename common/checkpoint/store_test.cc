@@ -151,7 +151,7 @@ TEST(CheckpointStoreTest, ShardsFindTheNonceOfTheirCoordinator) {
   EXPECT_TRUE(absl::IsNotFound(ReadRootNonce(disk, kCluster).status()));
   ASSERT_TRUE(WriteRootNonce(disk, kCluster, 7).ok());
   ASSERT_TRUE(WriteRootNonce(disk, kCluster + 1, 8).ok());
-  disk.Restart({.data = false, .names = false});
+  disk.Restart({});
   EXPECT_EQ(*ReadRootNonce(disk, kCluster), 7u);
   EXPECT_EQ(*ReadRootNonce(disk, kCluster + 1), 8u);
   ASSERT_TRUE(WriteRootNonce(disk, kCluster, 9).ok());

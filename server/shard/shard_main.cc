@@ -20,11 +20,13 @@
 namespace starling {
 namespace {
 
+constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 constexpr absl::Duration kDrainToldPeriod = absl::Seconds(5);
 
 struct ShardFlags {
   DaemonFlags daemon;
   std::string drain_timeout = "5m";
+  std::string checkpoint_root;
   std::string inject_apply_wait;
   std::string inject_queue_wait;
   std::string inject_old_values;
@@ -124,7 +126,8 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
   if (reason.signal != 0) reason.exit_status = Drain(*shard, drain_timeout, exit_request);
   spdlog::info("shutting down");
   // Writing to a disk that hangs cannot be interrupted.
-  const ExitDeadline deadline(kShutdownDeadline, exit_status, "a checkpoint's file to be written");
+  const ExitDeadline deadline(kShutdownDeadline, reason.exit_status,
+                              "a checkpoint's file to be written");
   admin->BeginShutdown();
   shard->Stop();
   return reason.exit_status;
@@ -141,6 +144,10 @@ int ShardMain(int argc, char** argv) {
       {{"--drain-timeout",
         "After SIGTERM: how long partitions are handed over to other shards, at most, as 5m",
         &flags.drain_timeout},
+       {"--checkpoint-root",
+        "Folder in which this process, as its own user, writes its part of checkpoints, and reads "
+        "them; it is the one of the coordinator and of all shards",
+        &flags.checkpoint_root},
        {"--inject-apply-wait",
         "make each update take this much longer, as 0.05s, or as 0.05s@3 for partition 3 alone",
         &flags.inject_apply_wait, false, true},

@@ -435,6 +435,22 @@ class Overlays(unittest.TestCase):
                 spec["template"]["spec"]["containers"][0]["args"],
             )
 
+    def test_coordinator_and_shards_share_the_folder_of_checkpoints(self):
+        for folder in CLUSTERS:
+            objects = objects_of(folder)
+            claim = objects["PersistentVolumeClaim", "starling-checkpoints"]["spec"]
+            mode = "ReadWriteOnce" if folder == "overlays/local" else "ReadWriteMany"
+            self.assertEqual(claim["accessModes"], [mode])
+            for name in ("starling-coordinator", "starling-shard"):
+                spec = pod_template(objects["StatefulSet", name])["spec"]
+                (container,) = spec["containers"]
+                (volume,) = [v for v in spec["volumes"] if v["name"] == "checkpoints"]
+                self.assertEqual(
+                    volume["persistentVolumeClaim"]["claimName"], "starling-checkpoints"
+                )
+                (mount,) = [m for m in container["volumeMounts"] if m["name"] == "checkpoints"]
+                self.assertIn(f"--checkpoint-root={mount['mountPath']}", container["args"])
+
     def test_shards_restart_only_when_asked(self):
         for folder in CLUSTERS:
             spec = objects_of(folder)["StatefulSet", "starling-shard"]["spec"]

@@ -101,10 +101,10 @@ void MemoryDisk::FaultAt(uint64_t at, DiskFault fault) {
 
 void MemoryDisk::Restart(const Survives& survives) {
   MutexLock lock(&mutex_);
-  if (!survives.names) root_.now = root_.synced;
+  if (!survives.folders) root_.now = root_.synced;
   root_.synced = root_.now;
   for (const auto& [name, folder] : root_.now) {
-    if (!survives.names) folder->now = folder->synced;
+    if (!survives.files) folder->now = folder->synced;
     folder->synced = folder->now;
     for (const auto& [file_name, file] : folder->now) {
       if (!survives.data) file->stored.resize(std::min(file->stored.size(), file->synced));

@@ -29,8 +29,9 @@ enum class DiskFault {
 
 // What of the unsynced state a crash leaves.
 struct Survives {
-  bool data = false;   // bytes that were appended
-  bool names = false;  // files and folders that were made, renamed or removed
+  bool data = false;     // bytes that were appended
+  bool files = false;    // that a file was made, renamed or removed
+  bool folders = false;  // the same of a folder
 };
 
 // Thread-safe. Each call of the disk, of its Writables and of its Readables is one operation,

@@ -340,6 +340,19 @@ TEST_F(CheckpointTest, AfterTwoMissesTheCutIsAChangeOfPolicy) {
   EXPECT_EQ(cluster.Status("a").policies_size(), 2) << "the next one is at a boundary again";
 }
 
+TEST_F(CheckpointTest, AMissAtAChangeOfPolicyIsAFailure) {
+  cluster.shards["ps-0"].checkpoint_misses = true;
+  Submit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(ErrorOf(cluster.Await(Create("a"))), HasSubstr("ps-0: partition 0 has begun"));
+  Submit(Bsp("b", 20));
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(Comes([&] { return Of("b").failures() == 1; }));
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_EQ(Of("b").failures(), 1u) << "the next one waits";
+  EXPECT_EQ(cluster.Status("b").policies_size(), 2);
+}
+
 TEST_F(CheckpointTest, AShardThatCannotWriteCostsTheAttemptAlone) {
   Submit(Bsp("a", 50));
   ASSERT_TRUE(Comes([&] { return List().size() == 1; }));

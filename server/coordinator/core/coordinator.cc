@@ -140,11 +140,13 @@ void Core::Flush(Actions& actions, bool tick) {
   if (persist && !batch_.empty()) actions.push_back(action::Persist{std::exchange(batch_, {})});
   for (CurveNews& news : curve_news_) actions.push_back(action::WriteCurve{std::move(news)});
   for (JobReply& job : outputs_) actions.push_back(action::WriteOutput{std::move(job)});
+  for (Action& action : disk_actions_) actions.push_back(std::move(action));
   for (const action::AskShard& question : questions_) actions.push_back(question);
   for (std::string& sentence : sentences_) actions.push_back(action::Log{std::move(sentence)});
   for (auto& [call, reply] : replies_) actions.push_back(action::Reply{call, std::move(reply)});
   curve_news_.clear();
   outputs_.clear();
+  disk_actions_.clear();
   questions_.clear();
   sentences_.clear();
   replies_.clear();

@@ -196,6 +196,30 @@ struct WriteOutput {
   JobReply job;
 };
 
+// These four must not block. They are done, and answered, in their order; after a stop perhaps not
+// all of them.
+//
+// Makes the folder of a checkpoint, with the nonce in it. Its id was never used before.
+struct MakeCheckpoint {
+  CheckpointId id;
+  uint64_t nonce = 0;
+};
+// All files are written: makes it a checkpoint, durably.
+struct SealCheckpoint {
+  CheckpointId id;
+  CheckpointManifest manifest;
+};
+// Removes a checkpoint, whole or not.
+struct DropCheckpoint {
+  CheckpointId id;
+};
+// Lists all that are whole. `first`: before that, removes what earlier coordinators of this cluster
+// left unfinished, and writes the nonce by which shards find that they see the same folder.
+struct ListCheckpoints {
+  uint64_t cluster = 0;
+  uint64_t nonce = 0;
+  bool first = false;
+};
 // Answer this shard's heartbeat with the question, now or when it comes. Questions ascend.
 struct AskShard {
   uint32_t shard = 0;
@@ -212,7 +236,8 @@ struct Log {
 
 // Carried out in order.
 using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
-                            action::AskShard, action::Log>;
+                            action::MakeCheckpoint, action::SealCheckpoint, action::DropCheckpoint,
+                            action::ListCheckpoints, action::AskShard, action::Log>;
 using Actions = std::vector<Action>;
 
 // ---- The core -------------------------------------------------------------------------------

@@ -548,6 +548,7 @@ class Core {
   std::vector<std::pair<CallId, CallReply>> replies_;
   std::vector<CurveNews> curve_news_;
   std::vector<JobReply> outputs_;
+  Actions disk_actions_;  // of checkpoints
   std::vector<action::AskShard> questions_;
   std::vector<std::string> sentences_;
   std::set<uint32_t> touched_workers_;

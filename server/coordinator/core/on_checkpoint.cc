@@ -287,11 +287,13 @@ void Core::AdvanceParts(Job& job) {
   bool captured = true, written = true;
   for (const auto& [id, part] : attempt.parts) {
     const std::string why = absl::StrCat(part.name, ": ", part.said.error());
-    if (part.said.state() == CheckpointPart::MISSED) {
+    // At a change of policy nothing is to be missed: another attempt would find the same.
+    if (part.said.state() == CheckpointPart::MISSED && !attempt.policy) {
       ++job.checkpoint.misses;
       return NoCheckpointYet(job, why, absl::ZeroDuration());
     }
-    if (part.said.state() == CheckpointPart::FAILED) return FailCheckpoint(job, why);
+    if (part.said.state() == CheckpointPart::MISSED || part.said.state() == CheckpointPart::FAILED)
+      return FailCheckpoint(job, why);
     captured &= HasCaptured(part.said, part.partitions);
     written &= IsWritten(part);
   }

@@ -131,6 +131,9 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
     shard.held.clear();
     shard.whole = false;
     shard.trouble.clear();
+    shard.since = now_;
+    shard.checkpoint_nonce = 0;
+    shard.checkpoint_error.clear();
     shard.suspicion.reset();
     shard.absent = false;
     TakeDraining(shard, false);

@@ -41,6 +41,7 @@ CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
       store_(std::move(parts.store)),
       curves_(options.tensorboard_root, parts.make_loop),
       outputs_(options.output_root, std::move(parts.read), parts.make_loop),
+      checkpoints_(std::move(parts.checkpoints), parts.make_loop),
       heartbeats_(options.report_hold, parts.make_loop),
       loop_(parts.make_loop("coordinator")) {}
 
@@ -184,6 +185,29 @@ void CoordinatorHost::Do(const action::WriteOutput& action) {
                  });
 }
 
+void CoordinatorHost::Do(const action::MakeCheckpoint& action) {
+  checkpoints_.Make(action, [this, id = action.id](absl::Status status) {
+    PostStep(event::CheckpointMade{id, std::move(status)});
+  });
+}
+
+void CoordinatorHost::Do(const action::SealCheckpoint& action) {
+  checkpoints_.Seal(action, [this, id = action.id](absl::StatusOr<CheckpointInfo> info) {
+    PostStep(event::CheckpointSealed{id, std::move(info)});
+  });
+}
+
+void CoordinatorHost::Do(const action::DropCheckpoint& action) {
+  checkpoints_.Drop(action, [this, id = action.id](absl::Status status) {
+    PostStep(event::CheckpointDropped{id, std::move(status)});
+  });
+}
+
+void CoordinatorHost::Do(const action::ListCheckpoints& action) {
+  checkpoints_.List(action, [this](absl::StatusOr<std::vector<CheckpointInfo>> found) {
+    PostStep(event::CheckpointsFound{std::move(found)});
+  });
+}
 void CoordinatorHost::Do(const action::AskShard& action) { heartbeats_.Ask(action); }
 
 void CoordinatorHost::Do(const action::Log& action) { spdlog::info("{}", action.sentence); }

@@ -80,6 +80,10 @@ class CoordinatorHost {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action);
   void Do(const action::WriteOutput& action);
+  void Do(const action::MakeCheckpoint& action);
+  void Do(const action::SealCheckpoint& action);
+  void Do(const action::DropCheckpoint& action);
+  void Do(const action::ListCheckpoints& action);
   void Do(const action::AskShard& action);
   void Do(const action::Log& action);
 
@@ -107,6 +111,7 @@ class CoordinatorHost {
 
   CurveWriter curves_;
   OutputWriter outputs_;
+  CheckpointKeeper checkpoints_;
   HeartbeatDesk heartbeats_;
   std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };

@@ -132,6 +132,7 @@ class Client : public CoordinatorClient {
   void ReportShard(const ShardReport& report, absl::Duration, Done<ShardOrders> done) override {
     coordinator_->Take(report, std::move(done));
   }
+  void Heartbeat(const HeartbeatRequest&, absl::Duration, Done<HeartbeatReply>) override {}
 
  private:
   Coordinator* const coordinator_;
@@ -180,7 +181,8 @@ class ShardCheckpointsTest : public testing::Test {
             .spans = &spans_,
             .on_failed = [](const absl::Status& status) { ADD_FAILURE() << status; }},
         MakeStreamClient(self));
-    host_->Start("127.0.0.1:1", std::make_unique<Client>(&coordinator_));
+    host_->Start("127.0.0.1:1", std::make_unique<Client>(&coordinator_),
+                 std::make_unique<Client>(&coordinator_));
   }
 
   // Three slices and a frozen one, each in a partition, all led here.

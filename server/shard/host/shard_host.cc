@@ -37,7 +37,12 @@ ShardHost::ShardHost(const Options& options, Environment environment,
            },
            [this](const std::string& address) {
              control_->Post([this, address] { reporter_->Unreached(address); });
-           }}) {
+           }}),
+      checkpoint_writer_(
+          environment_.checkpoint_disk == nullptr
+              ? nullptr
+              : std::make_unique<CheckpointWriter>(environment_.make_loop("checkpoint"),
+                                                   environment_.checkpoint_disk)) {
   for (int i = 0; i < options_.owner_threads; ++i) {
     owners_.push_back(environment_.make_loop(absl::StrCat("owner-", i)));
   }
@@ -72,6 +77,7 @@ void ShardHost::Start(const std::string& address, std::unique_ptr<CoordinatorCli
           [this](const absl::Status& status) { environment_.on_failed(status); },
           [this] { return std::min(memory_->room(), ForJobs(environment_.available_memory())); },
           [this](const DrainOrders& orders) { on_drain_(orders); },
+          [this](uint64_t cluster, uint64_t nonce) { FindCheckpointRoot(cluster, nonce); },
       });
   if (checkpoint_writer_ == nullptr)
     reporter_->SetCheckpointRoot(0, "it was started without --checkpoint-root");
@@ -129,6 +135,7 @@ void ShardHost::StopControl() {
   });
   control_->Stop();
   if (heartbeats_ != nullptr) heartbeats_->Stop();
+  for (const auto& [job, capture] : captures_) capture.blocks->GiveUp("the shard stops");
 }
 
 void ShardHost::Stop() {

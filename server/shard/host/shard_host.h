@@ -172,6 +172,10 @@ class ShardHost {
   std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
   bool returns_memory_ = false;                                  // a ReturnMemory is pending
   std::function<void(const DrainOrders&)> on_drain_;
+  std::map<JobUid, Capture> captures_;
+  uint64_t checkpoint_nonce_ = 0;                   // found beneath the root
+  bool finds_root_ = false;                         // it is being read
+  absl::Time find_root_at_ = absl::InfinitePast();  // not earlier
   std::unique_ptr<ShardReporter> reporter_;
 };
 

@@ -149,6 +149,19 @@ void ShardReporter::Unreached(const std::string& address) {
   Send();
 }
 
+// The coordinator waits for all but how far the writing is.
+void ShardReporter::Checkpoint(const Run& run, const CheckpointPart& part) {
+  reports_.Checkpoint(run, part);
+  if (part.state() == CheckpointPart::WRITING && part.bytes() > 0) return;
+  news_ = true;
+  Send();
+}
+
+void ShardReporter::SetCheckpointRoot(uint64_t nonce, std::string error) {
+  checkpoint_nonce_ = nonce;
+  checkpoint_error_ = std::move(error);
+}
+
 void ShardReporter::Drain() {
   if (draining_ || leaving_) return;
   draining_ = true;
@@ -218,6 +231,8 @@ ShardReport ShardReporter::MakeReport() {
   report.set_orders_seen(orders_version_);
   report.set_memory_room(callbacks_.memory_room());
   report.set_trouble(trouble_);
+  report.set_checkpoint_nonce(checkpoint_nonce_);
+  report.set_checkpoint_error(checkpoint_error_);
   report.set_draining(draining_);
   for (const auto& [address, until] : unreached_) {
     if (loop_->Now() < until) report.add_unreached(address);

@@ -49,6 +49,9 @@ class ShardReporter {
     // After Drain: what the coordinator says, perhaps again and again. Also called, as if it had
     // said so, when nobody is left to hand anything over.
     std::function<void(const DrainOrders&)> on_drain = [](const DrainOrders&) {};
+    // The coordinator of this cluster has a checkpoint root with this nonce; called for each answer
+    // that says so. What this shard finds there goes to SetCheckpointRoot.
+    std::function<void(uint64_t cluster, uint64_t nonce)> on_checkpoint_root;
   };
 
   ShardReporter(EventLoop* loop, std::unique_ptr<CoordinatorClient> client, Options options,
@@ -122,6 +125,8 @@ class ShardReporter {
   bool draining_ = false;
   bool leaving_ = false;
   absl::Time heard_;  // when the coordinator last answered, or the drain began
+  uint64_t checkpoint_nonce_ = 0;
+  std::string checkpoint_error_;
   ShardReports reports_;
   admin::Readiness readiness_;  // any thread
 

@@ -54,6 +54,7 @@ class ShardReporterTest : public testing::Test {
               [this](const absl::Status& status) { failures_.push_back(status); },
               [] { return uint64_t{5} << 20; },
               [this](const DrainOrders& drain) { drains_.push_back(drain); },
+              [this](uint64_t cluster, uint64_t nonce) { roots_.emplace_back(cluster, nonce); },
           });
       reporter_->Start();
     });
@@ -123,6 +124,7 @@ class ShardReporterTest : public testing::Test {
   int rejoins_ = 0;
   std::vector<absl::Status> failures_;
   std::vector<DrainOrders> drains_;
+  std::vector<std::pair<uint64_t, uint64_t>> roots_;
 };
 
 TEST_F(ShardReporterTest, IsReadyWhileItIsRegistered) {

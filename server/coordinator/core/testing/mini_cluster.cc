@@ -33,6 +33,8 @@ void SetLoss(double loss, StepMetrics& metrics) {
 MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(options)) {
   if (options_.tensorboard_root.empty()) options_.tensorboard_root = "/runs";
   if (options_.output_root.empty()) options_.output_root = "/outputs";
+  // Of hundreds, orders are copied for most of a test's time.
+  options_.lease_items_max = std::min(options_.lease_items_max, 16u);
   if (options_.checkpoint_root.empty()) options_.checkpoint_root = "/checkpoints";
   StartCoordinator();
 }
@@ -367,6 +369,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.rejoin()) return;
   if (orders.generation() > shard.generation) shard.reports.TellAll();
   shard.generation = orders.generation();
+  shard.checkpoint_nonce = shard.checkpoint_error.empty() ? orders.checkpoint_nonce() : 0;
   shard.drain = orders.drain();
   shard.reports.Taken(orders.sequence_taken());
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;
@@ -523,6 +526,8 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_draining(shard.draining);
   report.set_drained(shard.drained);
   for (const std::string& address : shard.unreached) report.add_unreached(address);
+  report.set_checkpoint_nonce(shard.checkpoint_nonce);
+  report.set_checkpoint_error(shard.checkpoint_error);
   shard.reports.Fill(shard.sequence, report);
   for (const auto& [uid, job] : shard.orders.jobs()) {
     if (!job.over()) ReportCheckpoint(shard, job, report);
@@ -530,7 +535,8 @@ void MiniCluster::Report(MiniShard& shard) {
   report_bytes = report.ByteSizeLong();
   const CallId held = std::exchange(shard.call, NewCall());
   Step(event::ShardReport{shard.call, report});
-  for (const CallId call : {held, shard.call}) take(call);
+  if (held != CallId()) take(held);
+  take(shard.call);
 }
 
 // ---- Questions ----

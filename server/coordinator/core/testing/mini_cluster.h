@@ -83,6 +83,7 @@ class MiniCluster {
     bool deaf = false;             // it follows no new policy
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
+    bool differs = false;          // that is because its copies differ from their primaries
     std::optional<uint64_t> memory_room;  // if not the cluster's
     std::string no_memory;  // not empty: why its primaries stop, though their values are good
     bool copies = true;     // backups of its partitions get what they lack
@@ -187,6 +188,10 @@ class MiniCluster {
   void Do(action::Reply& action);
   void Do(const action::WriteCurve& action) { curve_news.push_back(action.news); }
   void Do(const action::WriteOutput& action) { outputs.push_back(action.job); }
+  void Do(const action::MakeCheckpoint& action);
+  void Do(const action::SealCheckpoint& action) { disk_.push_back(action); }
+  void Do(const action::DropCheckpoint& action) { disk_.push_back(action); }
+  void Do(const action::ListCheckpoints& action) { disk_.push_back(action); }
   void Do(const action::AskShard& action);
   void Do(const action::Log&) {}
   void AnswerDisk();

@@ -75,7 +75,8 @@ class FakeStream : public ValueStream {
 
 class PartitionHostTest : public testing::Test {
  protected:
-  // 8 samples, 2 steps an epoch of 4 micro-batches, 2 epochs, evaluated after each. Rate 1.
+  // train_samples_, 2 steps an epoch unless changed, of 4 micro-batches each; 2 epochs, evaluated
+  // after each. Rate 1.
   void Start(Policy::Kind policy) { StartJob(Job(policy)); }
 
   JobDescription Job(Policy::Kind policy) {
@@ -261,6 +262,7 @@ class PartitionHostTest : public testing::Test {
   uint64_t memory_limit_ = 0;
   std::function<void(Graph&)> change_model_;
   std::function<void(JobSpec&)> change_spec_;
+  uint64_t train_samples_ = 8;
   double clip_norm_ = 0;
   Precision precision_ = PRECISION_FP32;
   uint16_t push_flags_ = 0;
