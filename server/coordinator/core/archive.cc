@@ -58,10 +58,6 @@ bool Archived::IsLedBy(const ShardAt& shard) const {
   });
 }
 
-bool Archived::HasTwoCopies() const {
-  return std::any_of(on.begin(), on.end(), [](const Partition& copy) { return copy.backup; });
-}
-
 std::vector<Archived::Partition> Core::OnShards(const Job& job, const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
   if (view.partition() < job.partition_elements.size()) {

@@ -50,6 +50,7 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
   SaveCluster();
   ForEachDaemon([&](Daemon& daemon) { daemon.last_heard = now + options_.start_grace; });
+  for (auto& [id, shard] : shards_) shard.report_by = shard.last_heard + options_.report_liveness;
   list_checkpoints_at_ = options_.checkpoint_root.empty() ? absl::InfiniteFuture() : now;
   LookForCheckpoints();
   for (auto& [id, shard] : shards_) shard.since = now;
@@ -120,13 +121,17 @@ void Core::Step(const Event& event, absl::Time now, Actions& actions) {
 void Core::NoticePause() {
   const absl::Duration pause = now_ - last_step_;
   last_step_ = now_;
-  if (pause <= std::min(options_.liveness, options_.shard_liveness) / 4) return;
-  ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
+  if (pause <= 2 * kCoordinatorTickPeriod) return;
+  // An answer has little time, so that short pauses count, too. Each step takes some of it, also
+  // where all are late.
   for (auto& [id, shard] : shards_) {
     if (!shard.suspicion) continue;
-    shard.suspicion->until += pause;
+    shard.suspicion->until += pause - kCoordinatorTickPeriod;
     if (shard.suspicion->asked_again) *shard.suspicion->asked_again += pause;
   }
+  if (pause <= std::min(options_.liveness, options_.shard_liveness) / 4) return;
+  ForEachDaemon([&](Daemon& daemon) { daemon.last_heard += pause; });
+  for (auto& [id, shard] : shards_) shard.report_by += pause;
   for (auto& [uid, job] : jobs_) {
     for (auto& [partition, copy] : job.copies) copy.since += pause;
     job.backups_awaited += pause;

@@ -254,6 +254,8 @@ struct CoordinatorOptions {
   // Silence after which what a shard has elsewhere, too, goes on there. What it alone has waits for
   // it until `liveness`.
   absl::Duration shard_liveness = absl::Seconds(2);
+  // Heartbeats count for this long after the last report: the shard's own thread may hang.
+  absl::Duration report_liveness = absl::Seconds(30);
   // A shard whose connections break is asked twice, and has so long for each answer.
   absl::Duration answer_wait = absl::Milliseconds(150);
   absl::Duration report_hold = absl::Milliseconds(100);

@@ -308,11 +308,16 @@ class Core {
   void SuspectUnreached(const Shard& reporter, const ShardReport& report);
   void Ask(const Shard& shard);
   void Trust(Shard& shard);
+  static absl::Time TrustedUntil(const Shard& shard, const std::string& why);
   bool IsPresent(const Shard& shard) const;
+  bool IsSteady(const Shard& shard) const;
   void LookForSilence();
-  bool LookForSilence(Shard& shard);
-  bool Miss(Shard& shard, const std::string& why);
-  void MoveAway(Job& job, Shard& shard, const std::string& why);
+  void LookForSilence(Shard& shard);
+  void Miss(Shard& shard, const std::string& why);
+  void MoveAway(Shard& shard);
+  void MoveAway(Job& job, Shard& shard);
+  bool MayMove(const Archived& archived, const Shard& shard) const;
+  void MoveEnded(Shard& shard, const std::function<void(Job&)>& move);
 
   // drain.cc: shards that are asked to stop
   // Partitions of jobs that run and that concern a shard.
@@ -329,7 +334,6 @@ class Core {
   void NoteHandedOver(const Job& job, const View& view, uint32_t from);
   void HandOver(Job& job);
   void HandOver(Job& job, Shard& shard);
-  void HandOverEnded(Shard& shard);
   bool MayGetCopy(const Job& job, const View& view, const std::vector<ShardLoad>& loads) const;
   DrainCount CountOn(Shard& shard);
   static DrainOrders DrainOf(const DrainCount& count, uint64_t ended_alone);

@@ -108,6 +108,8 @@ struct Shard : Daemon {
   uint64_t planned_bytes = 0;                  // for those partitions
   std::string trouble;                         // see ShardReport
   absl::Time reported = absl::InfinitePast();  // when the last report came; not shifted by pauses
+  absl::Time report_by = absl::InfiniteFuture();   // heartbeats after that do not count
+  absl::Time steady_since = absl::InfinitePast();  // when it was heard again after a silence
 
   absl::Time since;               // when it registered, or the coordinator started
   uint64_t checkpoint_nonce = 0;  // as it last reported, like the next
@@ -132,7 +134,16 @@ struct Shard : Daemon {
   };
   std::optional<Suspicion> suspicion;
   absl::Time trusted_until = absl::InfinitePast();  // it is not asked again before
-  bool absent = false;  // it does not answer: what has another copy goes on there
+  struct Trust {
+    absl::Time until;
+    absl::Duration time;
+  };
+  std::map<std::string, Trust> trusted;  // by why it was asked, and has answered
+  // Why it would have been asked if it were not trusted, and since when. Void once it is heard.
+  std::string doubt;
+  absl::Time doubted;
+  std::string
+      absent;  // why it does not answer: what has another copy goes on there; empty: it does
 
   // Of a shard that was asked to stop: see drain.cc.
   bool draining = false;     // as it last reported
@@ -140,7 +151,11 @@ struct Shard : Daemon {
   uint64_t ended_alone = 0;  // jobs that are over, with values that are only there
   // Jobs and partitions that went elsewhere, and have no second copy there yet.
   std::set<std::pair<uint64_t, uint32_t>> handed_over;
-  absl::Time drain_at, ended_at;  // when it is looked at next, and ended jobs are
+  absl::Time drain_at;  // when it is looked at next
+  // Jobs that are over are looked at in passes: when the next part of one is due, the job that it
+  // begins with, and how many jobs of this pass have values that are only there.
+  absl::Time ended_at;
+  uint64_t ended_from = 0, ended_counted = 0;
 
   // This incarnation, as views name it.
   ShardAt at() const { return {id(), stored.incarnation(), stored.registration().address()}; }

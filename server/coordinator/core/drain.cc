@@ -10,10 +10,7 @@
 namespace starling::coordinator {
 namespace {
 
-// The shard that takes over has reported so lately: a dead one would lose what is handed to it.
-constexpr absl::Duration kHeardLately = absl::Milliseconds(500);
 constexpr absl::Duration kDrainPeriod = absl::Milliseconds(250);
-constexpr absl::Duration kEndedJobsPeriod = absl::Seconds(1);  // all jobs are visited
 
 // "3 partitions, as of job a, have"
 std::string PartitionsHave(size_t count, const std::string& job) {
@@ -37,6 +34,7 @@ void Core::TakeDraining(Shard& shard, bool draining) {
   shard.drain.Clear();
   shard.drain.set_text("the coordinator has only just heard of it");
   shard.drain_at = shard.ended_at = absl::InfinitePast();
+  shard.ended_from = shard.ended_counted = shard.ended_alone = 0;
   shard.handed_over.clear();
   schedule_ = true;
   if (draining) sentences_.push_back(absl::StrCat(shard.name(), " was asked to stop: it drains"));
@@ -62,8 +60,7 @@ void Core::HandOver(Job& job, Shard& shard) {
     if (learns_here) dropped.push_back(view.partition());
     if (!shard.leads(view) || !IsWhole(view) || !BackupLives(view)) continue;
     const Shard& other = shards_.at(view.backup());
-    if (TakesCopies(other) && now_ - other.last_heard <= kHeardLately)
-      moved.push_back(view.partition());
+    if (TakesCopies(other) && IsSteady(other)) moved.push_back(view.partition());
   }
   if (moved.empty() && dropped.empty()) return;
   ChangeViews(job, [&] {
@@ -84,26 +81,6 @@ void Core::HandOver(Job& job, Shard& shard) {
                         PartitionsText(moved)));
 }
 
-// Values of jobs that are over get no new copies, so they are moved where there is another one.
-void Core::HandOverEnded(Shard& shard) {
-  shard.ended_alone = 0;
-  for (const uint64_t uid : JobsOn(shard)) {
-    if (FindRunning(uid) != nullptr) continue;
-    if (const auto archived = archive_.find(uid); archived != archive_.end()) {
-      if (!archived->second.HasTwoCopies()) {
-        shard.ended_alone += archived->second.IsLedBy(shard.at());
-        continue;  // unpacking it would change nothing
-      }
-    }
-    Job& job = *FindJob(uid);
-    if (!job.over()) continue;
-    HandOver(job, shard);
-    const auto& views = job.state.views();
-    shard.ended_alone += std::any_of(views.begin(), views.end(),
-                                     [&](const View& view) { return shard.leads(view); });
-  }
-}
-
 // Whether there is a shard, or is room on one, for one more copy.
 bool Core::MayGetCopy(const Job& job, const View& view, const std::vector<ShardLoad>& loads) const {
   const uint64_t bytes = CopyBytes(job, view.partition());
@@ -121,7 +98,8 @@ Core::DrainCount Core::CountOn(Shard& shard) {
     return &other != &shard && !other.draining && !other.left();
   });
   const auto look_at = [&](const Job& job, const View& view) {
-    ++(MayGetCopy(job, view, loads) ? count.copying : count.alone);
+    const bool comes = view.learning() && !Drains(view.backup());
+    ++(comes || MayGetCopy(job, view, loads) ? count.copying : count.alone);
     if (count.here == 0) count.job = job.name();
   };
   for (const Job* job : JobsIn(RUNNING)) {
@@ -190,10 +168,10 @@ DrainOrders Core::DrainOf(const DrainCount& count, uint64_t ended_alone) {
 void Core::StepDrain(Shard& shard) {
   if (!Drains(shard.id()) || now_ < shard.drain_at) return;
   shard.drain_at = now_ + kDrainPeriod;
-  if (now_ >= shard.ended_at) {
-    shard.ended_at = now_ + kEndedJobsPeriod;
-    HandOverEnded(shard);
-  }
+  // Values of jobs that are over get no new copies, so they are moved where there is another one.
+  MoveEnded(shard, [&](Job& job) {
+    if (job.over()) HandOver(job, shard);
+  });
   DrainOrders orders = DrainOf(CountOn(shard), shard.ended_alone);
   if (orders.may_leave() == shard.drain.may_leave() && orders.text() == shard.drain.text()) return;
   shard.drain = std::move(orders);

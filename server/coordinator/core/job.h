@@ -208,7 +208,6 @@ struct Archived {
   std::vector<Partition> on;  // a primary's copy, then its backup's, if any
   std::string bytes;          // an ArchivedJob
   bool IsLedBy(const ShardAt& shard) const;
-  bool HasTwoCopies() const;  // of some partition
 };
 
 struct Submission {  // a worker inspects its data

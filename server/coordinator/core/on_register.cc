@@ -134,8 +134,13 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
     shard.since = now_;
     shard.checkpoint_nonce = 0;
     shard.checkpoint_error.clear();
+    shard.memory_room.reset();
+    shard.report_by = now_ + options_.report_liveness;
+    shard.steady_since = shard.trusted_until = absl::InfinitePast();
     shard.suspicion.reset();
-    shard.absent = false;
+    shard.trusted.clear();
+    shard.doubt.clear();
+    shard.absent.clear();
     TakeDraining(shard, false);
     Save(shard);
   }

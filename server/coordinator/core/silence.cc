@@ -1,8 +1,9 @@
 // Shards that do not answer (docs/protocol.md, section 12). A shard is silent when nothing came
 // from it for a while. One whose connections break is asked at once, twice, and counts as silent if
 // it does not answer. What has another copy goes on there; what the shard alone has waits for it
-// until it is lost. One that answers is never replaced.
+// until it is lost. One that answers is never replaced, unless its reports do not come for long.
 #include <algorithm>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,15 @@
 namespace starling::coordinator {
 namespace {
 
-// A shard that has answered is not asked again for this long, whoever does not reach it.
+// A shard that has answered is not asked again for this long, whoever does not reach it, and twice
+// as long each time for the same cause, up to a limit. That is forgotten as long after it.
 constexpr absl::Duration kTrust = absl::Seconds(1);
+constexpr absl::Duration kTrustMost = absl::Minutes(1);
+// One that takes over was heard so lately, and for so long without such a gap: a dead one would
+// lose what it is given, and where the coordinator heard nobody for a while, others come back, too.
+constexpr absl::Duration kSteady = absl::Milliseconds(500);
+constexpr absl::Duration kEndedJobsPeriod = absl::Seconds(1);  // between passes over all jobs
+constexpr int kEndedAtOnce = 32;                               // jobs that are unpacked
 
 }  // namespace
 
@@ -22,8 +30,13 @@ constexpr absl::Duration kTrust = absl::Seconds(1);
 // is not.
 bool Core::IsPresent(const Shard& shard) const {
   const bool answers = !shard.suspicion || !shard.suspicion->asked_again;
-  return shard.live() && !shard.absent && answers &&
+  return shard.live() && shard.absent.empty() && answers &&
          now_ - shard.last_heard <= options_.shard_liveness;
+}
+
+bool Core::IsSteady(const Shard& shard) const {
+  return IsPresent(shard) && now_ - shard.last_heard <= kSteady &&
+         now_ - shard.steady_since >= kSteady;
 }
 
 // Heartbeats of others than the shards that are known change nothing.
@@ -41,20 +54,37 @@ void Core::TakeHeartbeats(const std::vector<event::Heartbeat>& heartbeats) {
       Suspect(shard, "its connection to the coordinator broke");
       continue;
     }
+    if (now_ > shard.report_by) continue;
     Hear(shard, heartbeat.at);
     if (shard.suspicion && request.asked() >= shard.suspicion->question) Trust(shard);
   }
 }
 
 void Core::Hear(Shard& shard, absl::Time at) {
+  if (at - shard.last_heard > kSteady) shard.steady_since = now_;
   shard.last_heard = std::max(shard.last_heard, at);
-  if (!std::exchange(shard.absent, false)) return;
+  if (at > shard.doubted) shard.doubt.clear();
+  if (std::exchange(shard.absent, {}).empty()) return;
   schedule_ = true;
   sentences_.push_back(absl::StrCat(shard.name(), " is heard again"));
 }
 
+absl::Time Core::TrustedUntil(const Shard& shard, const std::string& why) {
+  const auto trust = shard.trusted.find(why);
+  return trust == shard.trusted.end() ? shard.trusted_until
+                                      : std::max(shard.trusted_until, trust->second.until);
+}
+
+// A cause that comes while the shard is trusted may be told only once.
 void Core::Suspect(Shard& shard, const std::string& why) {
-  if (!shard.live() || shard.absent || shard.suspicion || now_ < shard.trusted_until) return;
+  if (!shard.live() || !shard.absent.empty() || shard.suspicion) return;
+  const absl::Time trusted = TrustedUntil(shard, why);
+  if (now_ < trusted) {
+    if (!shard.doubt.empty() && TrustedUntil(shard, shard.doubt) <= trusted) return;
+    shard.doubt = why;
+    shard.doubted = now_;
+    return;
+  }
   Ask(shard);
   Shard::Suspicion& suspicion = shard.suspicion.emplace();
   suspicion.why = why;
@@ -91,63 +121,81 @@ void Core::Ask(const Shard& shard) {
 }
 
 void Core::Trust(Shard& shard) {
-  shard.suspicion.reset();
+  std::erase_if(shard.trusted,
+                [&](const auto& entry) { return now_ >= entry.second.until + kTrustMost; });
+  Shard::Trust& trust = shard.trusted[shard.suspicion->why];
+  trust.time = std::clamp(2 * trust.time, kTrust, kTrustMost);
+  trust.until = now_ + trust.time;
   shard.trusted_until = now_ + kTrust;
+  shard.suspicion.reset();
 }
 
 void Core::LookForSilence() {
   std::vector<const Shard*> lost;
   for (auto& [id, shard] : shards_) {
-    if (LookForSilence(shard)) lost.push_back(&shard);
+    LookForSilence(shard);
+    if (!shard.live() || shard.absent.empty()) continue;
+    // Nothing waits for it but its name.
+    if (!registrations_.contains({SHARD, shard.name()}) || !JobsOn(shard).empty()) continue;
+    Lose(shard, shard.absent);
+    ++shards_lost_;
+    lost.push_back(&shard);
   }
   for (const Shard* shard : lost) ResolveRegistration(*shard);
 }
 
-// True: it is lost.
-bool Core::LookForSilence(Shard& shard) {
-  if (!shard.live() || shard.absent) return false;
+void Core::LookForSilence(Shard& shard) {
+  if (!shard.live()) return;
+  if (!shard.absent.empty()) return MoveAway(shard);
   const absl::Duration silent = now_ - shard.last_heard;
   if (silent > options_.shard_liveness) {
-    return Miss(shard, absl::StrFormat("not heard for %.1f s", absl::ToDoubleSeconds(silent)));
+    if (now_ <= shard.report_by)
+      return Miss(shard, absl::StrFormat("not heard for %.1f s", absl::ToDoubleSeconds(silent)));
+    return Miss(shard,
+                absl::StrCat("no report for ", absl::FormatDuration(options_.report_liveness),
+                             ", though heartbeats come"));
   }
-  if (!shard.suspicion || now_ < shard.suspicion->until) return false;
+  if (!shard.suspicion && !shard.doubt.empty() && now_ >= TrustedUntil(shard, shard.doubt))
+    return Suspect(shard, std::exchange(shard.doubt, {}));
+  if (!shard.suspicion || now_ < shard.suspicion->until) return;
   Shard::Suspicion& suspicion = *shard.suspicion;
   if (!suspicion.asked_again) {
     suspicion.asked_again = now_;
     suspicion.until = now_ + options_.answer_wait;
-    Ask(shard);
-    return false;
+    return Ask(shard);
   }
   // A report, or an old heartbeat, that was sent after the second question says as much.
-  if (shard.last_heard > *suspicion.asked_again) {
-    Trust(shard);
-    return false;
-  }
-  return Miss(shard, absl::StrCat(suspicion.why, ", and it has not answered twice within ",
-                                  absl::FormatDuration(2 * options_.answer_wait)));
+  if (shard.last_heard > *suspicion.asked_again) return Trust(shard);
+  Miss(shard, absl::StrCat(suspicion.why, ", and it has not answered twice within ",
+                           absl::FormatDuration(2 * options_.answer_wait)));
 }
 
-// True: nothing is only there, so it is lost, and may come back at once.
-bool Core::Miss(Shard& shard, const std::string& why) {
+// It keeps its incarnation: it may be heard again.
+void Core::Miss(Shard& shard, const std::string& why) {
   shard.suspicion.reset();
-  shard.absent = true;
+  shard.doubt.clear();
+  shard.absent = why;
+  shard.ended_at = absl::InfinitePast();
+  shard.ended_from = shard.ended_counted = 0;
   sentences_.push_back(absl::StrCat(shard.name(), " does not answer: ", why));
-  for (const uint64_t uid : JobsOn(shard)) MoveAway(*FindJob(uid), shard, why);
-  if (!JobsOn(shard).empty()) return false;
-  Lose(shard, why);
-  ++shards_lost_;
-  return true;
+  MoveAway(shard);
+}
+
+// Again and again: whoever has the other copies may not be heard at first.
+void Core::MoveAway(Shard& shard) {
+  for (Job* const job : JobsIn(RUNNING)) MoveAway(*job, shard);
+  MoveEnded(shard, [&](Job& job) { MoveAway(job, shard); });
 }
 
 // What the shard shares with one that is heard goes on without it. Two that are silent at once keep
 // what they share: the coordinator may be the one that hears nothing.
-void Core::MoveAway(Job& job, Shard& shard, const std::string& why) {
+void Core::MoveAway(Job& job, Shard& shard) {
   std::vector<uint32_t> moved, alone;
   for (const View& view : job.state.views()) {
     if (shard.leads(view) && IsWhole(view) && BackupLives(view) &&
-        IsPresent(shards_.at(view.backup())))
+        IsSteady(shards_.at(view.backup())))
       moved.push_back(view.partition());
-    if (shard.backs(view) && IsPresent(shards_.at(view.primary())))
+    if (shard.backs(view) && IsSteady(shards_.at(view.primary())))
       alone.push_back(view.partition());
   }
   if (moved.empty() && alone.empty()) return;
@@ -162,10 +210,55 @@ void Core::MoveAway(Job& job, Shard& shard, const std::string& why) {
   });
   advance_.insert(job.uid());
   const std::string gone = absl::StrCat("shard ", shard.name(), " at ", shard.at().address,
-                                        " does not answer (", why, "): ");
+                                        " does not answer (", shard.absent, "): ");
   if (!moved.empty())
     Log(job, absl::StrCat(gone, "the other copy leads now of ", PartitionsText(moved)));
   if (!alone.empty()) Log(job, absl::StrCat(gone, "one copy is left of ", PartitionsText(alone)));
+}
+
+// Whether something of an archived job has a copy on this shard, and one on a shard that is heard.
+bool Core::MayMove(const Archived& archived, const Shard& shard) const {
+  const auto is_on = [](const Archived::Partition& copy, const Shard& other) {
+    return copy.shard == other.id() && copy.incarnation == other.stored.incarnation();
+  };
+  const auto is_heard = [&](const Archived::Partition& copy) {
+    const auto it = shards_.find(copy.shard);
+    return it != shards_.end() && is_on(copy, it->second) && IsSteady(it->second);
+  };
+  for (size_t i = 1; i < archived.on.size(); ++i) {
+    const Archived::Partition &primary = archived.on[i - 1], &backup = archived.on[i];
+    if (!backup.backup) continue;
+    if (is_on(primary, shard) && is_heard(backup)) return true;
+    if (is_on(backup, shard) && is_heard(primary)) return true;
+  }
+  return false;
+}
+
+// Of jobs that do not run. There may be thousands: some at a time, and those that are archived are
+// unpacked only to be changed.
+void Core::MoveEnded(Shard& shard, const std::function<void(Job&)>& move) {
+  if (now_ < shard.ended_at) return;
+  int left = kEndedAtOnce;
+  for (const uint64_t uid : JobsOn(shard)) {
+    if (uid < shard.ended_from || FindRunning(uid) != nullptr) continue;
+    const auto archived = archive_.find(uid);
+    if (archived != archive_.end() && !MayMove(archived->second, shard)) {
+      shard.ended_counted += archived->second.IsLedBy(shard.at());
+      continue;
+    }
+    if (left-- == 0) {
+      shard.ended_from = uid;
+      return;
+    }
+    Job& job = *FindJob(uid);
+    move(job);
+    const auto& views = job.state.views();
+    shard.ended_counted += job.over() && std::any_of(views.begin(), views.end(),
+                                                     [&](const View& v) { return shard.leads(v); });
+  }
+  shard.ended_alone = std::exchange(shard.ended_counted, 0);
+  shard.ended_from = 0;
+  shard.ended_at = now_ + kEndedJobsPeriod;
 }
 
 }  // namespace starling::coordinator

@@ -283,11 +283,11 @@ std::string Core::StateOf(const Worker& worker) const {
 }
 
 std::string Core::StateOf(const Shard& shard) {
-  return shard.fenced()   ? shard.left() ? "left" : "lost"
-         : !shard.heard   ? "unknown"
-         : shard.absent   ? "silent"
-         : shard.draining ? "draining"
-                          : "ready";
+  return shard.fenced()          ? shard.left() ? "left" : "lost"
+         : !shard.heard          ? "unknown"
+         : !shard.absent.empty() ? "silent"
+         : shard.draining        ? "draining"
+                                 : "ready";
 }
 
 std::vector<std::string> Core::Warnings() const {
