@@ -131,6 +131,37 @@ TEST_F(DrainTest, WhatIsNotWholeElsewhereIsWaitedFor) {
   EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
 }
 
+// A copy that is being made already needs no more room.
+TEST_F(DrainTest, ACopyUnderWayIsWaitedForWhereThereIsNoRoomForAnother) {
+  Begin(3);
+  for (auto& [name, shard] : cluster.shards) shard.copies = false;
+  cluster.shards["ps-0"].draining = true;
+  const auto all_have_learners = [&] {
+    const JobReply reply = cluster.Get("a");
+    return std::all_of(reply.views().begin(), reply.views().end(), [&](const View& view) {
+      return view.backup() != 0 && view.backup() != Id("ps-0");
+    });
+  };
+  ASSERT_TRUE(cluster.RunUntil(all_have_learners, absl::Seconds(5)));
+  for (const char* other : {"ps-1", "ps-2"}) cluster.shards[other].memory_room = 0;
+  EXPECT_FALSE(MayLeave("ps-0", absl::Seconds(5))) << Text("ps-0");
+  EXPECT_THAT(Text("ps-0"), HasSubstr(" no second copy elsewhere yet"));
+  for (auto& [name, shard] : cluster.shards) shard.copies = true;
+  EXPECT_TRUE(MayLeave("ps-0")) << Text("ps-0");
+}
+
+// It is replaced, so what is too large without it is not refused.
+TEST_F(DrainTest, AJobThatNeedsItsMemoryWaits) {
+  for (const char* name : {"ps-0", "ps-1"}) cluster.AddShard(name);
+  cluster.shards["ps-1"].memory_room = 0;
+  cluster.shards["ps-0"].draining = true;
+  cluster.RunFor(absl::Milliseconds(200));
+  JobSpec spec = MiniCluster::Spec("a", Policy::SSP, 1, 1);
+  Submit(spec);
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+}
+
 TEST_F(DrainTest, OneThatLeavesBeforeIsAsGoodAsDead) {
   Begin(2);
   for (auto& [name, shard] : cluster.shards) shard.copies = false;

@@ -245,8 +245,8 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   advance_.insert(job.uid());
 }
 
-// The live shards that do not drain, with the load of all jobs, including ended ones. `alone`: with
-// the room that there would be without any job.
+// The live shards that do not drain, with the load of all jobs, including ended ones. `alone`: all
+// shards that are not lost, with the room that there would be without any job.
 std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   // Planned memory that the reported room does not reflect yet.
   std::map<uint32_t, uint64_t> coming;
@@ -260,7 +260,7 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
   }
   std::vector<ShardLoad> shards;
   for (const auto& [id, shard] : shards_) {
-    if (!TakesCopies(shard)) continue;
+    if (alone ? shard.fenced() : !TakesCopies(shard)) continue;
     ShardLoad& load = shards.emplace_back(ShardLoad{ShardId(id), shard.elements});
     if (!shard.memory_room) continue;  // it has not reported its memory
     const uint64_t room = *shard.memory_room;
@@ -314,7 +314,8 @@ std::string Core::MemoryText(const Job& job, const std::vector<ShardLoad>& shard
       ", but there is room for ", absl::StrJoin(rooms, ", "));
 }
 
-// Whether the present shards could hold the job if there were no other jobs.
+// Whether the shards could hold the job if there were no other jobs. One that drains is replaced,
+// and one that is silent may be heard again.
 absl::Status Core::CheckShardMemory(const Job& job) const {
   const std::vector<ShardLoad> shards = LiveShards(/*alone=*/true);
   const bool waits = shards.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED;
