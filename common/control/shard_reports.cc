@@ -18,7 +18,7 @@ void ShardReports::Hold(const Run& run) {
   Changed(key, it->second);
 }
 
-void ShardReports::Update(const PartitionStatus& status) {
+void ShardReports::Update(const PartitionStatus& status, absl::Time at) {
   const Key run_key(status.run().job_uid(), kRun);
   const auto run = entries_.find(run_key);
   if (run == entries_.end() || run->second.held.over()) return;
@@ -33,6 +33,7 @@ void ShardReports::Update(const PartitionStatus& status) {
     entry.whole_sent_in = 0;
     entry.whole_taken = false;
   }
+  if (entry.status.lsn() < status.lsn()) entry.moved = at;
   entry.status = status;
   Changed(key, entry);
 }
@@ -116,10 +117,12 @@ void ShardReports::Fill(uint64_t sequence, ShardReport& report) {
   report.set_more(more_);
 }
 
-size_t ShardReports::OnlyHere() const {
+size_t ShardReports::OnlyHere(absl::Time since) const {
   size_t count = 0;
-  for (const auto& [key, entry] : entries_)
-    count += key.second != kRun && !entry.status.backup() && !entry.whole_taken;
+  for (const auto& [key, entry] : entries_) {
+    const bool taken = entry.status.backup() || entry.whole_taken;
+    count += key.second != kRun && (!taken || entry.moved < since);
+  }
   return count;
 }
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "common/protocol/limits.h"
 #include "proto/coordinator.pb.h"
 
@@ -26,8 +27,8 @@ class ShardReports {
 
   // The run is held from now on, even before it has a partition.
   void Hold(const Run& run);
-  // Ignored unless the run is held and not over.
-  void Update(const PartitionStatus& status);
+  // Ignored unless the run is held and not over. `at`: now.
+  void Update(const PartitionStatus& status, absl::Time at = absl::InfinitePast());
   // The shard's part of a checkpoint; without a number: none. Ignored unless the run is held and
   // not over.
   void Checkpoint(const Run& run, const CheckpointPart& part);
@@ -47,9 +48,10 @@ class ShardReports {
   // Reports up to `sequence` were taken. True: the last report had no room for all changes.
   bool Taken(uint64_t sequence);
 
-  // Partitions of jobs that are not over, led here, of which no coordinator has taken that their
-  // backups are whole.
-  size_t OnlyHere() const;
+  // Partitions of jobs that are not over of which this copy may be the only one: none of their
+  // records has taken effect since then, for which both shards must live, or this copy leads and no
+  // coordinator has taken that its backup is whole.
+  size_t OnlyHere(absl::Time since) const;
 
   bool Holds(uint64_t job) const { return entries_.contains({job, kRun}); }
   size_t partitions() const { return entries_.size() - runs_; }
@@ -63,6 +65,7 @@ class ShardReports {
     uint64_t sent_in = 0;  // the first report that contains it; 0: none yet
     HeldJob held;          // for kRun
     PartitionStatus status;
+    absl::Time moved = absl::InfinitePast();  // when its last record took effect
     uint64_t whole_sent_in = 0;  // the first report that says so of the backup in this view
     bool whole_taken = false;
   };

@@ -178,34 +178,63 @@ TEST_F(ShardReportsTest, WhatAReportHasNoRoomForWasNotTakenWithIt) {
 
 // A shard that leaves without a coordinator must know what a coordinator will find elsewhere.
 TEST_F(ShardReportsTest, APartitionIsOnlyHereUntilItWasTakenThatItsBackupIsWhole) {
+  const absl::Time now = absl::UnixEpoch();
+  uint64_t lsn = 0;
+  const auto update = [&](PartitionStatus status) {
+    status.set_lsn(++lsn);
+    reports_.Update(status, now);
+  };
   reports_.Hold(RunOf(7));
-  reports_.Update(Status(7, 0));
+  update(Status(7, 0));
   PartitionStatus backup = Status(7, 1);
   backup.set_backup(true);
-  reports_.Update(backup);
-  EXPECT_EQ(reports_.OnlyHere(), 1u);
+  update(backup);
+  EXPECT_EQ(reports_.OnlyHere(now), 1u);
   Fill();
   PartitionStatus whole = Status(7, 0);
   whole.set_view(2);
   whole.set_backup_whole(true);
-  reports_.Update(whole);
+  update(whole);
   reports_.Taken(1);
-  EXPECT_EQ(reports_.OnlyHere(), 1u) << "the first report did not say so";
+  EXPECT_EQ(reports_.OnlyHere(now), 1u) << "the first report did not say so";
   Fill();
-  reports_.Update(whole);  // other news of it
+  update(whole);  // other news of it
   Fill();
   reports_.Taken(2);
-  EXPECT_EQ(reports_.OnlyHere(), 0u);
-  reports_.Update(whole);
-  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  EXPECT_EQ(reports_.OnlyHere(now), 0u);
+  update(whole);
+  EXPECT_EQ(reports_.OnlyHere(now), 0u);
   whole.set_view(3);  // another backup, which nobody has heard of yet
-  reports_.Update(whole);
-  EXPECT_EQ(reports_.OnlyHere(), 1u);
+  update(whole);
+  EXPECT_EQ(reports_.OnlyHere(now), 1u);
   Fill();
   reports_.Taken(sequence_);
-  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  EXPECT_EQ(reports_.OnlyHere(now), 0u);
   reports_.End(RunOf(7), 100);
-  EXPECT_EQ(reports_.OnlyHere(), 0u);
+  EXPECT_EQ(reports_.OnlyHere(now), 0u);
+}
+
+// Without records nobody knows whether the shard with the other copy lives, on either side.
+TEST_F(ShardReportsTest, APartitionIsOnlyHereIfNoRecordTookEffectLately) {
+  const absl::Time now = absl::UnixEpoch();
+  reports_.Hold(RunOf(7));
+  PartitionStatus primary = Status(7, 0), backup = Status(7, 1);
+  primary.set_backup_whole(true);
+  backup.set_backup(true);
+  const auto update = [&](uint64_t lsn, absl::Time at) {
+    for (PartitionStatus* status : {&primary, &backup}) {
+      status->set_lsn(lsn);
+      reports_.Update(*status, at);
+    }
+  };
+  update(5, now);
+  Fill();
+  reports_.Taken(sequence_);
+  EXPECT_EQ(reports_.OnlyHere(now), 0u);
+  update(5, now + absl::Seconds(1));
+  EXPECT_EQ(reports_.OnlyHere(now + absl::Seconds(1)), 2u);
+  update(6, now + absl::Seconds(2));
+  EXPECT_EQ(reports_.OnlyHere(now + absl::Seconds(2)), 0u);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kUnreachedTold = absl::Seconds(1);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(1);
 // A shard that drains waits no longer for a coordinator that does not answer, unless some values
-// are only here.
+// may be only here: others had their copies in the same time before the drain.
 constexpr absl::Duration kDrainSilence = absl::Seconds(2);
 constexpr absl::Duration kDrainWatchPeriod = absl::Milliseconds(500);
 constexpr int kReportsMax = 2;  // one that the coordinator holds, and one with news
@@ -127,7 +127,7 @@ void ShardReporter::NoteTrouble(const absl::Status& status) {
 }
 
 void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
-  reports_.Update(status);
+  reports_.Update(status, loop_->Now());
   if (!at_once) return;
   news_ = true;
   Send();
@@ -165,7 +165,7 @@ void ShardReporter::SetCheckpointRoot(uint64_t nonce, std::string error) {
 void ShardReporter::Drain() {
   if (draining_ || leaving_) return;
   draining_ = true;
-  heard_ = loop_->Now();
+  heard_ = drain_began_ = loop_->Now();
   if (registered_) {
     news_ = true;
     Send();
@@ -182,14 +182,15 @@ void ShardReporter::WatchDrain() {
   if (leaving_) return;
   const absl::Duration silent = loop_->Now() - heard_;
   if (silent >= kDrainSilence) {
-    const size_t only_here = reports_.OnlyHere();
+    const size_t only_here = reports_.OnlyHere(drain_began_ - kDrainSilence);
     DrainOrders alone;
     alone.set_may_leave(only_here == 0);
     alone.set_text(absl::StrCat(
         "the coordinator at ", options_.coordinator, " has not answered for ",
         absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", and ",
-        only_here == 0 ? "all that runs and is led here has a whole copy elsewhere"
-                       : absl::StrCat("partitions without a whole copy elsewhere: ", only_here)));
+        only_here == 0
+            ? "all that runs and is here has a whole copy elsewhere"
+            : absl::StrCat("partitions that may have no whole copy elsewhere: ", only_here)));
     callbacks_.on_drain(alone);
   }
   loop_->PostAfter(kDrainWatchPeriod, [this] { WatchDrain(); });
@@ -288,6 +289,12 @@ void ShardReporter::OnOrders(Incarnation incarnation, absl::StatusOr<ShardOrders
                                 ", which considered this shard lost"));
     reports_.Clear();
     callbacks_.on_rejoin();
+    if (draining_) {
+      DrainOrders alone;
+      alone.set_may_leave(true);
+      alone.set_text("the coordinator has given it up, so it holds nothing");
+      return callbacks_.on_drain(alone);
+    }
     request_ = MakeRegisterRequest(options_.self, options_.address, options_.insecure);
     Register();
     return;

@@ -124,6 +124,7 @@ class ShardReporter {
   std::map<std::string, absl::Time> unreached_;  // until when it is told
   bool draining_ = false;
   bool leaving_ = false;
+  absl::Time drain_began_;
   absl::Time heard_;  // when the coordinator last answered, or the drain began
   uint64_t checkpoint_nonce_ = 0;
   std::string checkpoint_error_;

@@ -340,6 +340,7 @@ TEST_F(ShardReporterTest, LeavesWithoutACoordinatorIfAllIsElsewhereToo) {
   Register();
   PartitionStatus status = Status(7, 0);
   status.set_view(2);
+  status.set_lsn(1);
   On([&] {
     reporter_->Hold(status.run());
     reporter_->Update(status, false);
@@ -358,7 +359,7 @@ TEST_F(ShardReporterTest, LeavesWithoutACoordinatorIfAllIsElsewhereToo) {
   };
   const std::string waits = await_text(false);
   EXPECT_NE(waits.find("has not answered for"), std::string::npos) << waits;
-  EXPECT_NE(waits.find("without a whole copy elsewhere: 1"), std::string::npos) << waits;
+  EXPECT_NE(waits.find("may have no whole copy elsewhere: 1"), std::string::npos) << waits;
   status.set_backup_whole(true);
   On([&] { reporter_->Update(status, true); });
   ShardOrders taken = Orders(1);
@@ -368,6 +369,21 @@ TEST_F(ShardReporterTest, LeavesWithoutACoordinatorIfAllIsElsewhereToo) {
     Answer(taken);
   }
   EXPECT_NE(await_text(true).find("has a whole copy elsewhere"), std::string::npos);
+}
+
+// It would be given new partitions.
+TEST_F(ShardReporterTest, OneThatDrainsAndIsGivenUpLeavesInsteadOfRegistering) {
+  Register();
+  Answer(Orders(1));
+  On([this] { reporter_->Drain(); });
+  AwaitReport();
+  ShardOrders rejoin = Orders(1);
+  rejoin.set_rejoin(true);
+  Answer(rejoin);
+  EXPECT_EQ(rejoins_, 1) << "it drops all that it has";
+  ASSERT_EQ(drains_.size(), 1u);
+  EXPECT_TRUE(drains_[0].may_leave());
+  On([this] { EXPECT_TRUE(calls_.registrations.empty()); });
 }
 
 }  // namespace
