@@ -22,6 +22,9 @@ namespace {
 
 constexpr absl::Duration kShutdownDeadline = absl::Milliseconds(4500);
 constexpr absl::Duration kDrainToldPeriod = absl::Seconds(5);
+// The shard's own thread says something within 3 s, unless it plans a large job, or hangs: then it
+// ends, since what has other copies goes on there.
+constexpr absl::Duration kDrainBeginsWithin = absl::Seconds(30);
 
 struct ShardFlags {
   DaemonFlags daemon;
@@ -38,6 +41,7 @@ class DrainText {
   void Take(const std::string& text) {
     MutexLock lock(&mutex_);
     const absl::Time now = MonotonicNow();
+    begun_ = true;
     if (text == text_) return;
     text_ = text;
     if (now < told_ + kDrainToldPeriod) return;
@@ -48,11 +52,16 @@ class DrainText {
     MutexLock lock(&mutex_);
     return text_;
   }
+  bool begun() {
+    MutexLock lock(&mutex_);
+    return begun_;
+  }
 
  private:
   Mutex mutex_;
   std::string text_ ABSL_GUARDED_BY(mutex_) = "the coordinator has not answered yet";
   absl::Time told_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Waits until nothing counts on the shard, and returns the exit status: an error if something may
@@ -66,7 +75,14 @@ int Drain(ShardRuntime& shard, absl::Duration timeout, DaemonExit* exit_request)
     text->Take(orders.text());
     if (orders.may_leave()) exit_request->Request(kExitOk);
   });
-  const auto ended = exit_request->WaitUntil(MonotonicNow() + timeout);
+  const absl::Time end = MonotonicNow() + timeout;
+  auto ended = exit_request->WaitUntil(std::min(end, MonotonicNow() + kDrainBeginsWithin));
+  if (!ended.has_value() && !text->begun() && timeout > kDrainBeginsWithin) {
+    spdlog::error("not drained: the control thread hangs, as it has not begun within {}",
+                  absl::FormatDuration(kDrainBeginsWithin));
+    return kExitError;
+  }
+  if (!ended.has_value()) ended = exit_request->WaitUntil(end);
   int exit_status = kExitError;
   if (!ended.has_value()) {
     spdlog::error("not drained within {} (--drain-timeout): {}", absl::FormatDuration(timeout),
@@ -127,7 +143,7 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
   spdlog::info("shutting down");
   // Writing to a disk that hangs cannot be interrupted.
   const ExitDeadline deadline(kShutdownDeadline, reason.exit_status,
-                              "a checkpoint's file to be written");
+                              "a thread, or a checkpoint's file to be written");
   admin->BeginShutdown();
   shard->Stop();
   return reason.exit_status;

@@ -130,11 +130,12 @@ void ShardHost::Leave(std::function<void()> done) {
 
 void ShardHost::StopControl() {
   if (control_stopped_.exchange(true)) return;
+  // First: the control loop may hang, and then this shard must not seem to live.
+  if (heartbeats_ != nullptr) heartbeats_->Stop();
   control_->Post([this] {
     if (reporter_ != nullptr) reporter_->Stop();
   });
   control_->Stop();
-  if (heartbeats_ != nullptr) heartbeats_->Stop();
   for (const auto& [job, capture] : captures_) capture.blocks->GiveUp("the shard stops");
 }
 
