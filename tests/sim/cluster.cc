@@ -29,6 +29,9 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       coordinator_(&world_, &control_) {
   spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
   streams_.SetObserver(this);
+  coordinator_.on_replaced = [this](uint64_t incarnation, absl::Duration unheard) {
+    OnShardReplaced(incarnation, unheard);
+  };
   const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1);
   const std::optional<uint64_t> old_values =
       slow_reader ? std::optional<uint64_t>(kFewOldValuesBytes) : std::nullopt;

@@ -60,6 +60,8 @@ class Cluster : private StreamObserver {
 
   // A shard that drains may leave, and why.
   void OnShardLeaves(const ShardProcess& shard, const std::string& text);
+  // See CoordinatorNode::on_replaced.
+  void OnShardReplaced(uint64_t incarnation, absl::Duration unheard);
 
   // Errors: kUnavailable if no answer came, or the coordinator's refusal.
   void Register(Process* caller, const RegisterRequest& request,

@@ -100,6 +100,7 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
       StoredJobState state;
       const auto job = JobOfState(key);
       if (!job.has_value() || !state.ParseFromString(value)) continue;
+      if (state.state() == RUNNING) node_->NoteReplaced(node_->views_[*job], state.views());
       node_->views_[*job].assign(state.views().begin(), state.views().end());
       if (state.state() == RUNNING) {
         node_->running_.insert(*job);
@@ -132,6 +133,7 @@ void CoordinatorNode::Start() {
   paused_until = absl::InfinitePast();
   actions_left_ = -1;
   store_fails_ = false;
+  heartbeats_.clear();
   const auto instance = std::make_shared<Instance>(this);
   instance_ = instance;
   instances_.push_back(instance);
@@ -222,6 +224,19 @@ CoordinatorNode::Only CoordinatorNode::OnlyOn(uint64_t incarnation) const {
   return only;
 }
 
+void CoordinatorNode::NoteReplaced(const std::vector<View>& before,
+                                   const google::protobuf::RepeatedPtrField<View>& after) const {
+  if (before.size() != static_cast<size_t>(after.size())) return;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const uint64_t gone = before[i].primary_incarnation();
+    const uint64_t leads = after[static_cast<int>(i)].primary_incarnation();
+    if (leads == gone || before[i].backup_incarnation() != leads) continue;
+    const auto last = heartbeats_.find(gone);
+    on_replaced(
+        gone, last == heartbeats_.end() ? absl::InfiniteDuration() : world_->now() - last->second);
+  }
+}
+
 coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(
     const std::shared_ptr<Instance>& instance, Answer answer) {
   return [weak = std::weak_ptr(instance), zombie = instance->zombie,
@@ -262,6 +277,7 @@ void CoordinatorNode::ServeHeartbeat(const HeartbeatRequest& request, const std:
                                      std::function<void(absl::StatusOr<HeartbeatReply>)> answer) {
   if (instance_ == nullptr || instance_->host == nullptr) return;
   const std::shared_ptr<Instance> instance = instance_;
+  heartbeats_[request.incarnation()] = world_->now();
   const uint64_t call = instance->host->heartbeats().Take(
       request, caller,
       [weak = std::weak_ptr(instance), answer](absl::StatusOr<HeartbeatReply> reply) {

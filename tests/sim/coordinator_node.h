@@ -46,6 +46,9 @@ class CoordinatorNode : public Process {
   void ServeSubmit(const SubmitRequest& request, Answer answer);
   void ServeHeartbeat(const HeartbeatRequest& request, const std::string& caller,
                       std::function<void(absl::StatusOr<HeartbeatReply>)> answer);
+  // Called when a job that runs goes on with a backup in the place of this incarnation of a shard,
+  // as is durable now. `unheard`: for how long this process had no heartbeat of it.
+  std::function<void(uint64_t incarnation, absl::Duration unheard)> on_replaced;
   uint64_t generation() const;
   // The job's views as they are durable: empty if it is not placed, or deleted.
   absl::Span<const View> StoredViews(uint64_t job) const;
@@ -64,6 +67,8 @@ class CoordinatorNode : public Process {
   class Store;
 
   void Kill(const std::shared_ptr<Instance>& instance);
+  void NoteReplaced(const std::vector<View>& before,
+                    const google::protobuf::RepeatedPtrField<View>& after) const;
   coordinator::CoordinatorHost::Done CountedAnswer(const std::shared_ptr<Instance>& instance,
                                                    Answer answer);
 
@@ -72,6 +77,7 @@ class CoordinatorNode : public Process {
   coordinator::StoreSnapshot store_;
   std::map<uint64_t, std::vector<View>> views_;       // in store_, by job
   std::set<uint64_t> running_;                        // jobs, in store_
+  std::map<uint64_t, absl::Time> heartbeats_;         // of this life, by incarnation: the last ones
   std::vector<std::shared_ptr<Instance>> instances_;  // all, as the world may refer to any
   std::shared_ptr<Instance> instance_;
   std::shared_ptr<Instance> zombie_;

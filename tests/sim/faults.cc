@@ -189,7 +189,8 @@ void Cluster::OnShardLeaves(const ShardProcess& shard, const std::string& text) 
   });
   const auto only = coordinator_.OnlyOn(registered->second.second);
   const bool told = !absl::StrContains(text, "has not answered");
-  if (only.running > 0 && told && !alone) {
+  // Without a coordinator nobody has said that there is nowhere to go.
+  if (only.running > 0 && !(told && alone)) {
     world_.Violate(Promise::kG4,
                    absl::StrCat(shard.name, " may leave (", text, "), though ", only.running,
                                 " partitions of jobs that run have no whole copy elsewhere"));
@@ -197,6 +198,20 @@ void Cluster::OnShardLeaves(const ShardProcess& shard, const std::string& text) 
   if (!told) world_.Count("shards that left without a coordinator");
   // Values of jobs that are over are lost where they have no other copy.
   if (only.running > 0 || only.over > 0) shard_lost_ = true;
+}
+
+// One that answers is never replaced, unless it drains, or found no memory.
+void Cluster::OnShardReplaced(uint64_t incarnation, absl::Duration unheard) {
+  world_.Count("partitions whose backups took over");
+  if (unheard >= coordinator::CoordinatorOptions().answer_wait || shard_exhausted_) return;
+  for (const auto& shard : shards_) {
+    const auto registered = registered_.find(shard.get());
+    if (registered == registered_.end() || !shard->alive || shard->draining()) continue;
+    if (registered->second != std::pair(shard->life, incarnation)) continue;
+    world_.Violate(Promise::kG4,
+                   absl::StrCat(shard->name, " was replaced ", absl::FormatDuration(unheard),
+                                " after its heartbeat had come"));
+  }
 }
 
 void Cluster::CrashCoordinator() {
