@@ -177,6 +177,9 @@ class Operations(unittest.TestCase):
         self.after_delete_shard(None)
         self.shard = self.api.get("pods", "starling", "starling-shard-0")["metadata"]["uid"]
         self.assertIn("starling-coordinator-0", pods)
+        for name, budgets in self.api.evicted():
+            shard = name.startswith("starling-shard-")
+            self.assertEqual(budgets, ["starling-shards"] if shard else [], name)
 
     def after_delete_shard(self, _):
         uid = self.api.get("pods", "starling", "starling-shard-0")["metadata"]["uid"]

@@ -5,7 +5,8 @@
         api.get("deployments", "starling", "starling-worker")
 
 It stores what is created, lists by label, gives workloads their pods at once, all of them running
-and ready, and completes Jobs. So no disruption budget forbids an eviction. It has no streams into
+and ready, and completes Jobs. So a disruption budget forbids an eviction only if it forbids all,
+and the test looks at which budgets each eviction was subject to (`evicted`). It has no streams into
 pods (port-forward, exec, logs). Thread-safe.
 """
 
@@ -79,6 +80,7 @@ class Store:
     def __init__(self):
         self.objects = {}
         self.numbers = itertools.count(1)
+        self.evicted = []  # names of pods, each with the names of the budgets that select it
         self.lock = threading.RLock()
         self.put("nodes", "", {"metadata": {"name": NODE}, "spec": {}, "status": {}})
 
@@ -134,6 +136,22 @@ class Store:
             if where in self.objects:
                 self.reconcile(where[0], namespace, self.objects[where])
         return document
+
+    def evict(self, namespace, name):
+        labels = self.get("pods", namespace, name)["metadata"]["labels"]
+        budgets = [
+            document
+            for document in self.list("poddisruptionbudgets", namespace, {})
+            if document["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        ]
+        if any(budget["spec"].get("maxUnavailable") == 0 for budget in budgets):
+            raise Refused(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            )
+        self.evicted.append((name, [budget["metadata"]["name"] for budget in budgets]))
+        self.delete("pods", namespace, name)
 
     def reconcile(self, plural, namespace, document):
         """Does what the controllers do, at once."""
@@ -314,7 +332,7 @@ class Handler(BaseHTTPRequestHandler):
         if sub == "scale":
             return self.scale(plural, namespace, name, body)
         if sub == "eviction":
-            self.server.store.delete("pods", namespace, name)
+            self.server.store.evict(namespace, name)
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         if sub is not None:
             raise Refused(404, "NotFound", f"the stand-in has no {sub}")
@@ -415,6 +433,11 @@ class StandInApi:
         self.thread.join()
         self.server.server_close()
         self.folder.cleanup()
+
+    def evicted(self):
+        """Names of evicted pods, each with the names of the budgets that select it."""
+        with self.server.store.lock:
+            return list(self.server.store.evicted)
 
     def get(self, plural, namespace, name):
         """The current object, or None."""
