@@ -153,6 +153,7 @@ TEST_F(SilenceTest, ShortPausesOfTheCoordinatorAreNotAShardsSilence) {
     cluster.Tick();
   }
   EXPECT_EQ(State("ps-0"), "silent");
+  EXPECT_EQ(cluster.questions, 2);
 }
 
 // Its heartbeats do not come, but its reports do.
