@@ -34,29 +34,40 @@ absl::StatusOr<std::map<std::string, uint64_t>> ElementsOf(const JobSpec& spec) 
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     std::shared_ptr<CheckpointDisk> disk, const CheckpointId& id, std::optional<uint64_t> digest) {
-  const std::string folder = ToString(id);
+  return OpenFolder(*disk, ToString(id), id, digest);
+}
+
+absl::Status CheckpointReader::Check(CheckpointDisk& disk, const std::string& folder,
+                                     const CheckpointId& id, uint64_t digest) {
+  return OpenFolder(disk, folder, id, digest).status();
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::OpenFolder(
+    CheckpointDisk& disk, const std::string& folder, const CheckpointId& id,
+    std::optional<uint64_t> digest) {
   const std::string path = absl::StrCat(folder, "/", kManifestFile);
   const absl::StatusOr<std::string> text =
-      ReadWholeFile(*disk, folder, kManifestFile, kManifestBytesMax);
+      ReadWholeFile(disk, folder, kManifestFile, kManifestBytesMax);
   if (!text.ok()) return Prefixed(absl::StrCat("checkpoint ", folder), text.status());
   STARLING_RETURN_IF_ERROR(CheckDigest(path, *text, digest));
   absl::StatusOr<CheckpointManifest> manifest = ParseManifest(*text);
   if (!manifest.ok()) return Prefixed(path, manifest.status());
-  if (manifest->id() != folder) {
+  if (manifest->id() != ToString(id)) {
     return absl::DataLossError(
-        absl::StrCat(path, ": expected the id ", folder, ", got ", manifest->id()));
+        absl::StrCat(path, ": expected the id ", ToString(id), ", got ", manifest->id()));
   }
   std::unique_ptr<CheckpointReader> reader(new CheckpointReader(*std::move(manifest)));
-  STARLING_RETURN_IF_ERROR(reader->OpenFiles(*disk, id));
+  STARLING_RETURN_IF_ERROR(reader->OpenFiles(disk, folder, id));
   const absl::Status indexed = reader->Index();
   if (!indexed.ok()) return Prefixed(absl::StrCat("checkpoint ", folder), indexed);
   return reader;
 }
 
-absl::Status CheckpointReader::OpenFiles(CheckpointDisk& disk, const CheckpointId& id) {
+absl::Status CheckpointReader::OpenFiles(CheckpointDisk& disk, const std::string& folder,
+                                         const CheckpointId& id) {
   for (const CheckpointFile& named : manifest_.files()) {
-    File file{.path = absl::StrCat(ToString(id), "/", named.name())};
-    auto opened = disk.Open(ToString(id), named.name());
+    File file{.path = absl::StrCat(folder, "/", named.name())};
+    auto opened = disk.Open(folder, named.name());
     if (absl::IsNotFound(opened.status())) return absl::DataLossError(opened.status().message());
     STARLING_RETURN_IF_ERROR(opened.status());
     file.file = *std::move(opened);

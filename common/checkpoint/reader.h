@@ -35,6 +35,11 @@ class CheckpointReader {
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       std::shared_ptr<CheckpointDisk> disk, const CheckpointId& id, std::optional<uint64_t> digest);
 
+  // The same checks of a checkpoint that lies in another folder: what passes can be opened once the
+  // folder has its name.
+  static absl::Status Check(CheckpointDisk& disk, const std::string& folder, const CheckpointId& id,
+                            uint64_t digest);
+
   const CheckpointManifest& manifest() const { return manifest_; }
 
   // Elements [begin, begin + out.size()) of the parameter. Each block is checked when it is read.
@@ -48,7 +53,7 @@ class CheckpointReader {
 
  private:
   struct File {
-    std::string path;  // "ID/NAME", for errors
+    std::string path;  // "FOLDER/NAME", for errors
     std::unique_ptr<CheckpointDisk::Readable> file;
     std::vector<StoredBlock> blocks;  // as they lie in the file
   };
@@ -58,7 +63,10 @@ class CheckpointReader {
   };
 
   explicit CheckpointReader(CheckpointManifest manifest) : manifest_(std::move(manifest)) {}
-  absl::Status OpenFiles(CheckpointDisk& disk, const CheckpointId& id);
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenFolder(
+      CheckpointDisk& disk, const std::string& folder, const CheckpointId& id,
+      std::optional<uint64_t> digest);
+  absl::Status OpenFiles(CheckpointDisk& disk, const std::string& folder, const CheckpointId& id);
   // Fills the index. kDataLoss: the blocks do not make the model's parameters.
   absl::Status Index();
   static absl::Status SortWithoutOverlaps(std::vector<Place>* places);

@@ -142,6 +142,13 @@ absl::StatusOr<CheckpointFile> WriteShardFile(CheckpointDisk& disk, const Checkp
   STARLING_RETURN_IF_ERROR(CheckNonce(disk, folder, nonce));
   CheckpointFile file;
   file.set_name(ShardFileName(shard));
+  // The one that is there may be counted already.
+  const absl::Status there = disk.Open(folder, file.name()).status();
+  if (there.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder, "/", file.name(), ": expected no such file yet: it is written once"));
+  }
+  if (!absl::IsNotFound(there)) return there;
   const std::string partial = absl::StrCat(file.name(), kPartialSuffix);
   const auto write = [&]() -> absl::Status {
     STARLING_ASSIGN_OR_RETURN(const auto out, disk.Create(folder, partial));

@@ -26,7 +26,8 @@ namespace starling {
 // `progress`: bytes written, and then read back, so far; called on this thread, after each block.
 // After an error the file is removed, if it can be:
 // kAborted: the capture was given up; kFailedPrecondition: the checkpoint's folder is not there, or
-// its nonce is another one, so this disk is not the coordinator's, or the attempt is over;
+// its nonce is another one, so this disk is not the coordinator's, or the attempt is over; or the
+// shard's file is there already, and stays;
 // kDataLoss: what was read back differs; or the disk's error.
 absl::StatusOr<CheckpointFile> WriteShardFile(CheckpointDisk& disk, const CheckpointId& id,
                                               uint64_t nonce, uint64_t step, ShardId shard,

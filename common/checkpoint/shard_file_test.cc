@@ -91,6 +91,20 @@ TEST_F(ShardFileTest, AnotherRootIsNotWrittenTo) {
   EXPECT_TRUE(disk_.List("")->empty()) << "no folder is made";
 }
 
+// It may count already: the one before it had this shard's id, too.
+TEST_F(ShardFileTest, AFileThatIsThereStays) {
+  const auto first = Write();
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string bytes = *disk_.Get(kFileFolder, kFileName);
+  CheckpointCapture again;
+  again.Add(TinyBlocks(27, 0, 2));
+  const absl::Status status =
+      WriteShardFile(disk_, kFileId, kTinyNonce, 27, ShardId(1), again, [](uint64_t) {}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it is written once"));
+  EXPECT_EQ(*disk_.Get(kFileFolder, kFileName), bytes);
+}
+
 TEST_F(ShardFileTest, GivenUpItLeavesNoFile) {
   give_up_after_ = 3;
   EXPECT_EQ(Write().status(), absl::AbortedError("an update needs it"));
@@ -106,7 +120,7 @@ TEST_F(ShardFileTest, WhatTheDiskStoresWronglyIsFoundWhenItIsReadBack) {
     for (const int append : {0, 1, 7}) {  // the header, values
       CheckpointCapture capture;
       capture.Add(TinyBlocks(27, 0, 1));
-      const uint64_t before = 3;  // open and read the nonce, create
+      const uint64_t before = 4;  // open and read the nonce, look for the file, create
       disk_.FaultAt(disk_.operations() + before + append, fault);
       const absl::Status status =
           WriteShardFile(disk_, kFileId, kTinyNonce, 27, ShardId(1), capture, [](uint64_t) {

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/reader.h"
 
 namespace starling {
 namespace {
@@ -47,29 +48,16 @@ absl::Status MoveAndRemove(CheckpointDisk& disk, const CheckpointId& id,
   return RemoveFolder(disk, Deleted(id));
 }
 
-// The manifest as it is stored, and the sizes of the files that it names.
+// What a reader asks for before it reads the first value: one that is sealed can be opened.
 absl::Status CheckStored(CheckpointDisk& disk, const CheckpointId& id, const std::string& text) {
   const std::string folder = Partial(id);
   STARLING_ASSIGN_OR_RETURN(const std::string stored,
                             ReadWholeFile(disk, folder, kManifestFile, kManifestBytesMax, true));
-  const std::string path = absl::StrCat(folder, "/", kManifestFile);
-  if (stored != text)
-    return absl::DataLossError(absl::StrCat(path, ": what was read back differs"));
-  const absl::StatusOr<CheckpointManifest> manifest = ParseManifest(stored);
-  if (!manifest.ok()) return Prefixed(path, manifest.status());
-  if (manifest->id() != ToString(id)) {
+  if (stored != text) {
     return absl::DataLossError(
-        absl::StrCat(path, ": expected the id ", ToString(id), ", got ", manifest->id()));
+        absl::StrCat(folder, "/", kManifestFile, ": what was read back differs"));
   }
-  for (const CheckpointFile& file : manifest->files()) {
-    const auto opened = disk.Open(folder, file.name());
-    if (!opened.ok() && !absl::IsNotFound(opened.status())) return opened.status();
-    if (opened.ok() && (*opened)->bytes() == file.bytes()) continue;
-    return absl::DataLossError(absl::StrCat(
-        folder, "/", file.name(), ": expected ", file.bytes(), " bytes, got ",
-        opened.ok() ? absl::StrCat((*opened)->bytes()) : std::string(opened.status().message())));
-  }
-  return absl::OkStatus();
+  return CheckpointReader::Check(disk, folder, id, ManifestDigest(text));
 }
 
 absl::StatusOr<CheckpointInfo> Describe(CheckpointDisk& disk, const std::string& folder) {

@@ -17,9 +17,10 @@ namespace starling {
 // Makes ID.partial with its nonce, for shards to write to. kAlreadyExists: the id was used before.
 absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce);
 
-// Removes the nonce, writes the manifest, checks that all files have the sizes that it says, and
+// Removes the nonce, writes the manifest, checks all that CheckpointReader::Open checks, and
 // renames the folder: the checkpoint is there. Returns its bytes in all. kDataLoss: a file is
-// missing or has another size. After an error the caller drops the checkpoint.
+// missing, is not the one that the manifest says, or the files together are not the model's
+// values. After an error the caller drops the checkpoint.
 absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
                                         const CheckpointManifest& manifest);
 

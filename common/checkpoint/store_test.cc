@@ -11,6 +11,7 @@
 namespace starling {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -76,10 +77,41 @@ TEST(CheckpointStoreTest, WithoutAFileOrWithAnotherSizeItIsNotSealed) {
     if (!missing) disk.Put(folder, file->name(), std::string(99, 'x'));
     const absl::Status status = SealCheckpoint(disk, id, manifest).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("expected 100 bytes, got "));
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(folder), HasSubstr(file->name()),
+                      HasSubstr(missing ? "" : "expected 100 bytes, got 99")));
     EXPECT_THAT(Listed(disk), IsEmpty());
     ASSERT_TRUE(DropCheckpoint(disk, id).ok());
     EXPECT_THAT(*disk.List(""), IsEmpty());
+  }
+}
+
+// The sizes are right, and each file is a good one.
+TEST(CheckpointStoreTest, WhatNoReaderWouldOpenIsNotSealed) {
+  struct Case {
+    std::vector<uint32_t> of_three;  // the parts that the files have
+    uint64_t step;
+    std::string why;
+  };
+  for (const Case& c : {Case{{0, 1, 2}, 27, ""}, Case{{0, 1}, 27, "expected "},
+                        Case{{0, 1, 2, 2}, 27, "another entry has its elements"},
+                        Case{{0, 1, 2}, 28, "should have the step 27"}}) {
+    MemoryDisk disk;
+    const CheckpointId id = Numbered(3);
+    ASSERT_TRUE(BeginCheckpoint(disk, id, kTinyNonce).ok());
+    CheckpointManifest manifest = TinyManifest(id, 27);
+    for (const uint32_t part : c.of_three) {
+      CheckpointCapture capture;
+      capture.Add(TinyBlocks(27, part, 3));
+      const ShardId shard(static_cast<uint32_t>(manifest.files_size()) + 1);
+      *manifest.add_files() =
+          *WriteShardFile(disk, id, kTinyNonce, c.step, shard, capture, [](uint64_t) {});
+    }
+    const absl::Status status = SealCheckpoint(disk, id, manifest).status();
+    EXPECT_EQ(status.ok(), c.why.empty()) << status;
+    EXPECT_EQ(absl::IsDataLoss(status), !c.why.empty()) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(c.why));
+    EXPECT_EQ(Listed(disk).size(), c.why.empty() ? 1u : 0u);
   }
 }
 

@@ -514,6 +514,34 @@ TEST_F(CheckpointTest, AShardMayDieOnceItHasWritten) {
   EXPECT_GT(cluster.Status("a").failovers(), 0u);
 }
 
+// It became the primary of one more before it heard of the step, which that one's file has already.
+TEST_F(CheckpointTest, AShardThatHasCapturedMoreThanItLedIsNotCounted) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  MiniCluster::MiniShard& shard = cluster.shards["ps-1"];
+  shard.checkpoint_waits = true;
+  const CallId call = Create("a");
+  ASSERT_TRUE(Comes([&] { return !shard.parts.empty(); }));
+  shard.parts.begin()->second.set_captured(1);
+  shard.checkpoint_waits = false;
+  EXPECT_EQ(ParseCheckpointId(Made(call).id())->number, 2u);
+  EXPECT_EQ(Of("a").failures(), 0u);
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("another one came to it before it heard"));
+}
+
+TEST_F(CheckpointTest, AFileThatCountsStaysTheOneThatCounts) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].checkpoint_pace = 1;
+  const CallId call = Create("a");
+  ASSERT_TRUE(ComesTo("writing"));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-1"].checkpoint_fails = "it is written once";
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].checkpoint_pace = 100;
+  EXPECT_EQ(ParseCheckpointId(Made(call).id())->number, 1u);
+}
+
 TEST_F(CheckpointTest, ARestartOfTheCoordinatorEndsTheAttempt) {
   Submit(Bsp("a", 50));
   ASSERT_TRUE(Comes([&] { return List().size() == 1; }));

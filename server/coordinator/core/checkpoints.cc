@@ -47,9 +47,9 @@ std::optional<uint64_t> BoundaryStep(const BoundaryEvidence& evidence) {
 
 bool HasCaptured(const CheckpointPart& part, uint32_t partitions) {
   switch (part.state()) {
-    case CheckpointPart::WAITING: return part.captured() >= partitions;
+    case CheckpointPart::WAITING:
     case CheckpointPart::WRITING:
-    case CheckpointPart::WRITTEN: return true;
+    case CheckpointPart::WRITTEN: return part.captured() == partitions;
     default: return false;
   }
 }

@@ -81,10 +81,10 @@ TEST(CheckpointPart, HasCapturedWhenAllItsPartitionsHave) {
   EXPECT_FALSE(HasCaptured(part, 2));
   part.set_captured(2);
   EXPECT_TRUE(HasCaptured(part, 2));
-  part.set_captured(0);
   for (const auto state : {CheckpointPart::WRITING, CheckpointPart::WRITTEN}) {
     part.set_state(state);
     EXPECT_TRUE(HasCaptured(part, 2));
+    EXPECT_FALSE(HasCaptured(part, 1)) << "another one's, too";
   }
   for (const auto state : {CheckpointPart::MISSED, CheckpointPart::FAILED}) {
     part.set_state(state);

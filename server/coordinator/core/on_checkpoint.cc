@@ -238,6 +238,7 @@ void Core::TakeCheckpointPart(Shard& shard, const HeldJob& held) {
   if (part == attempt->parts.end() || part->second.incarnation != shard.stored.incarnation()) {
     return;
   }
+  if (IsWritten(part->second)) return;  // its file is the one that counts
   CheckpointPart& known = part->second.said;
   if (said.state() != known.state() || said.captured() != known.captured() ||
       said.bytes() != known.bytes())
@@ -294,6 +295,13 @@ void Core::AdvanceParts(Job& job) {
     }
     if (part.said.state() == CheckpointPart::MISSED || part.said.state() == CheckpointPart::FAILED)
       return FailCheckpoint(job, why);
+    if (part.said.captured() > part.partitions) {
+      return NoCheckpointYet(
+          job,
+          absl::StrCat(part.name, " has captured ", part.said.captured(), " partitions, expected ",
+                       part.partitions, ": another one came to it before it heard of the step"),
+          kAnotherWait);
+    }
     captured &= HasCaptured(part.said, part.partitions);
     written &= IsWritten(part);
   }
