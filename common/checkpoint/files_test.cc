@@ -42,7 +42,8 @@ class CheckpointFilesTest : public ::testing::Test {
     const auto list = ListCheckpoints(*disk_);
     EXPECT_TRUE(list.ok()) << list.status();
     if (!list.ok()) return numbers;
-    for (const CheckpointInfo& info : *list) {
+    EXPECT_TRUE(list->unreadable.empty());
+    for (const CheckpointInfo& info : list->whole) {
       const uint64_t number = ParseCheckpointId(info.id())->number;
       const absl::Status status = CheckTinyCheckpoint(disk_, Nth(number), 10 * number);
       EXPECT_TRUE(status.ok()) << status;
@@ -207,7 +208,7 @@ TEST(CheckpointFilesOnDiskTest, AreWrittenListedReadAndRemoved) {
     ASSERT_TRUE(WriteTinyCheckpoint(*disk, Nth(number), 10 * number, 3).ok());
   ASSERT_TRUE(BeginCheckpoint(*disk, Nth(3), kTinyNonce).ok());
   const auto list = ListCheckpoints(*disk);
-  ASSERT_TRUE(list.ok() && list->size() == 2u);
+  ASSERT_TRUE(list.ok() && list->whole.size() == 2u);
   for (const uint64_t number : {1, 2}) {
     const absl::Status status = CheckTinyCheckpoint(disk, Nth(number), 10 * number);
     EXPECT_TRUE(status.ok()) << status;
@@ -215,7 +216,7 @@ TEST(CheckpointFilesOnDiskTest, AreWrittenListedReadAndRemoved) {
   ASSERT_TRUE(RemoveLeftovers(*disk, kFilesCluster).ok());
   ASSERT_TRUE(DropCheckpoint(*disk, Nth(1)).ok());
   const auto left = ListCheckpoints(*disk);
-  ASSERT_TRUE(left.ok() && left->size() == 1u);
+  ASSERT_TRUE(left.ok() && left->whole.size() == 1u);
   EXPECT_EQ(left->at(0).id(), ToString(Nth(2)));
   EXPECT_TRUE(absl::IsNotFound(disk->List(ToString(Nth(1))).status()));
   EXPECT_TRUE(absl::IsNotFound(disk->List(ToString(Nth(3)) + kPartialSuffix).status()));

@@ -99,7 +99,7 @@ TEST_F(CheckpointReaderTest, WhatIsNotInItIsNotFound) {
 
 TEST_F(CheckpointReaderTest, OnlyTheManifestThatWasChosenIsTaken) {
   ASSERT_TRUE(WriteTinyCheckpoint(*disk_, kReadId, kReadStep, 2).ok());
-  const uint64_t digest = ListCheckpoints(*disk_)->at(0).manifest_digest();
+  const uint64_t digest = ListCheckpoints(*disk_)->whole.at(0).manifest_digest();
   EXPECT_TRUE(Open(digest).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(Open(digest + 1).status()));
 }

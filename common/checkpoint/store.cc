@@ -1,6 +1,7 @@
 #include "common/checkpoint/store.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,6 +73,11 @@ absl::StatusOr<CheckpointInfo> Describe(CheckpointDisk& disk, const std::string&
 }  // namespace
 
 absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce) {
+  const absl::Status there = disk.List(ToString(id)).status();
+  if (there.ok()) {
+    return absl::AlreadyExistsError(absl::StrCat("checkpoint ", ToString(id), " is there already"));
+  }
+  if (!absl::IsNotFound(there)) return there;
   STARLING_RETURN_IF_ERROR(disk.MakeFolder(Partial(id)));
   STARLING_RETURN_IF_ERROR(WriteWholeFile(disk, Partial(id), kNonceFile, ToHex(nonce)));
   return disk.SyncFolder("");
@@ -96,20 +102,23 @@ absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id) {
   return MoveAndRemove(disk, id, Partial(id));
 }
 
-absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(CheckpointDisk& disk) {
+absl::StatusOr<FoundCheckpoints> ListCheckpoints(CheckpointDisk& disk) {
   STARLING_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk.List(""));
-  std::vector<std::pair<CheckpointId, CheckpointInfo>> found;
+  std::map<CheckpointId, CheckpointInfo> whole;
+  FoundCheckpoints found;
   for (const std::string& name : names) {
     const std::optional<CheckpointId> id = ParseCheckpointId(name);
     if (!id) continue;
-    if (absl::StatusOr<CheckpointInfo> info = Describe(disk, name); info.ok())
-      found.emplace_back(*id, *std::move(info));
+    absl::StatusOr<CheckpointInfo> info = Describe(disk, name);
+    if (absl::IsUnavailable(info.status())) return info.status();
+    if (info.ok()) {
+      whole[*id] = *std::move(info);
+    } else {
+      found.unreadable[*id] = std::string(info.status().message());
+    }
   }
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<CheckpointInfo> list;
-  for (auto& [id, info] : found) list.push_back(std::move(info));
-  return list;
+  for (auto& [id, info] : whole) found.whole.push_back(std::move(info));
+  return found;
 }
 
 absl::Status RemoveLeftovers(CheckpointDisk& disk, uint64_t cluster) {

@@ -4,6 +4,8 @@
 #define STARLING_COMMON_CHECKPOINT_STORE_H_
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,7 +16,8 @@
 
 namespace starling {
 
-// Makes ID.partial with its nonce, for shards to write to. kAlreadyExists: the id was used before.
+// Makes ID.partial with its nonce, for shards to write to. kAlreadyExists: the id was used before:
+// what is there belongs to somebody else.
 absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint64_t nonce);
 
 // Removes the nonce, writes the manifest, checks all that CheckpointReader::Open checks, and
@@ -28,9 +31,15 @@ absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId
 // there. One that is whole is first renamed: no reader finds half of it.
 absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id);
 
-// All that are whole, of any cluster, ascending by id: those whose manifest can be read and parses.
-// A damaged one does not hide the others.
-absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(CheckpointDisk& disk);
+// What has a checkpoint's name, of any cluster.
+struct FoundCheckpoints {
+  std::vector<CheckpointInfo> whole;  // whose manifest can be read and parses; ascending by id
+  std::map<CheckpointId, std::string> unreadable;  // and why: damaged, or of a later version
+  // Whether the folder has its coordinator's nonce: set by whoever writes it.
+  absl::Status marked;
+};
+// A damaged one does not hide the others. kUnavailable: the disk fails, perhaps for now.
+absl::StatusOr<FoundCheckpoints> ListCheckpoints(CheckpointDisk& disk);
 
 // Removes what attempts and deletions of this cluster left half done. Tries all, and returns the
 // first error.

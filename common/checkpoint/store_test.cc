@@ -27,7 +27,7 @@ std::vector<std::string> Listed(CheckpointDisk& disk) {
   std::vector<std::string> ids;
   const auto list = ListCheckpoints(disk);
   EXPECT_TRUE(list.ok()) << list.status();
-  for (const CheckpointInfo& info : *list) ids.push_back(info.id());
+  for (const CheckpointInfo& info : list->whole) ids.push_back(info.id());
   return ids;
 }
 
@@ -48,9 +48,9 @@ TEST(CheckpointStoreTest, ACheckpointIsThereFromItsSealToItsDeletion) {
   EXPECT_THAT(*disk.List(ToString(id)),
               UnorderedElementsAre(kManifestFile, ShardFileName(ShardId(1))));
   const auto list = ListCheckpoints(disk);
-  ASSERT_TRUE(list.ok() && list->size() == 1u);
-  EXPECT_EQ(list->at(0).id(), ToString(id));
-  EXPECT_EQ(list->at(0).bytes(), *bytes);
+  ASSERT_TRUE(list.ok() && list->whole.size() == 1u);
+  EXPECT_EQ(list->whole[0].id(), ToString(id));
+  EXPECT_EQ(list->whole[0].bytes(), *bytes);
   ASSERT_TRUE(DropCheckpoint(disk, id).ok());
   EXPECT_THAT(*disk.List(""), IsEmpty());
   EXPECT_TRUE(DropCheckpoint(disk, id).ok()) << "nothing is there";
@@ -61,6 +61,10 @@ TEST(CheckpointStoreTest, AnIdIsNotBegunTwice) {
   ASSERT_TRUE(BeginCheckpoint(disk, Numbered(3), 1).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(BeginCheckpoint(disk, Numbered(3), 2)));
   EXPECT_EQ(*ReadNonce(disk, ToString(Numbered(3)) + kPartialSuffix, kNonceFile), 1u);
+  ASSERT_TRUE(WriteTinyCheckpoint(disk, Numbered(4), 5, 1).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(BeginCheckpoint(disk, Numbered(4), 2))) << "it is whole";
+  EXPECT_THAT(*disk.List(""),
+              UnorderedElementsAre(ToString(Numbered(3)) + kPartialSuffix, ToString(Numbered(4))));
 }
 
 TEST(CheckpointStoreTest, WithoutAFileOrWithAnotherSizeItIsNotSealed) {
@@ -153,6 +157,23 @@ TEST(CheckpointStoreTest, WhatIsNoCheckpointIsNotListedAndHidesNone) {
   disk.Put("backup", kManifestFile, whole);
   EXPECT_THAT(Listed(disk),
               ElementsAre(ToString(Numbered(1)), ToString(Numbered(9)), ToString(Numbered(10))));
+}
+
+TEST(CheckpointStoreTest, WhatCannotBeReadIsNamed) {
+  MemoryDisk disk;
+  ASSERT_TRUE(WriteTinyCheckpoint(disk, Numbered(1), 5, 1).ok());
+  const std::string whole = *disk.Get(ToString(Numbered(1)), kManifestFile);
+  disk.Put(ToString(Numbered(2)), kManifestFile, "damaged");
+  disk.Put(ToString(Numbered(3)), kManifestFile, whole);
+  disk.Put(ToString(Numbered(4)), "other", whole);
+  const auto list = ListCheckpoints(disk);
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->unreadable.size(), 3u);
+  EXPECT_NE(list->unreadable.at(Numbered(2)), "");
+  EXPECT_THAT(list->unreadable.at(Numbered(3)), HasSubstr("has the manifest of"));
+  EXPECT_THAT(list->unreadable.at(Numbered(4)), HasSubstr(kManifestFile));
+  disk.FaultAt(disk.operations() + 1, DiskFault::kIoError);
+  EXPECT_TRUE(absl::IsUnavailable(ListCheckpoints(disk).status())) << "it may be a good one";
 }
 
 TEST(CheckpointStoreTest, LeftoversOfThisClusterAloneAreRemoved) {

@@ -684,6 +684,77 @@ TEST_F(CheckpointTest, NothingIsTakenBeforeTheDiskWasRead) {
   EXPECT_TRUE(Comes([&] { return !cluster.checkpoints.empty(); }));
 }
 
+// A copy of the state that was made before the job was submitted.
+TEST_F(CheckpointTest, WithAnOlderStateNoJobGetsTheUidOfAnothersCheckpoints) {
+  const auto older = cluster.store;
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointInfo info = Made(Create("a"));
+  cluster.store = older;
+  cluster.lists = absl::UnavailableError("EIO");
+  cluster.StartCoordinator();
+  const absl::Status early = SubmitError(Bsp("b", 50));
+  EXPECT_TRUE(absl::IsUnavailable(early)) << early;
+  EXPECT_THAT(std::string(early.message()), HasSubstr("are not listed yet: EIO"));
+  cluster.lists = absl::OkStatus();
+  cluster.RunFor(absl::Seconds(11));
+  Submit(Bsp("b", 50));
+  EXPECT_EQ(cluster.Status("b").uid(), cluster.checkpoints.begin()->first.job.value + 1);
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+  EXPECT_TRUE(cluster.checkpoints.contains(*ParseCheckpointId(info.id())));
+  EXPECT_EQ(List("a").size(), 1u);
+  EXPECT_EQ(List("b").size(), 2u);
+}
+
+TEST_F(CheckpointTest, WhatCannotBeReadIsNamedAndCanBeDeleted) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointId good = *ParseCheckpointId(Made(Create("a")).id());
+  const CheckpointId bad{good.cluster, JobUid(7), 2};
+  cluster.unreadable[bad] = "manifest.json: damaged";
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(List().size(), 1u);
+  EXPECT_THAT(SubmitFromError(From(ToString(bad), "b")),
+              HasSubstr("cannot be read: manifest.json: damaged"));
+  Submit(Bsp("c"));
+  EXPECT_EQ(cluster.Status("c").uid(), 8u) << "its uid was used";
+  EXPECT_EQ(DeleteError(ToString(bad)), "");
+  EXPECT_TRUE(cluster.unreadable.empty());
+  EXPECT_THAT(DeleteError(ToString(bad)), HasSubstr("there is no checkpoint"));
+}
+
+TEST_F(CheckpointTest, AFolderThatTakesNothingNewIsReadAndMadeEmptier) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointInfo first = Made(Create("a"));
+  const CheckpointInfo second = Made(Create("a"));
+  cluster.marks = absl::ResourceExhaustedError("No space left on device");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(ErrorOf(cluster.Await(Create("a"))),
+              HasSubstr("/checkpoints cannot be written: No space left on device"));
+  EXPECT_THAT(std::string(SubmitError(Bsp("b", 50)).message()), HasSubstr("cannot be written"));
+  EXPECT_EQ(List().size(), 2u);
+  EXPECT_EQ(SubmitFromError(From(second.id(), "c")), "");
+  EXPECT_EQ(DeleteError(first.id()), "");
+  cluster.marks = absl::OkStatus();
+  cluster.RunFor(absl::Seconds(11));
+  EXPECT_FALSE(Made(Create("a")).id().empty());
+}
+
+// Its folder is not made: that one is another's.
+TEST_F(CheckpointTest, ADeletedJobsAttemptDropsNothingOfAnother) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  Made(Create("a"));
+  const CheckpointId taken = cluster.checkpoints.begin()->first;
+  cluster.Step(
+      event::CheckpointMade{{taken.cluster, JobUid(99), 1}, absl::AlreadyExistsError("is there")});
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(cluster.dropped.empty());
+}
+
 TEST(NoCheckpointRoot, EverythingSaysSo) {
   CoordinatorOptions options;
   auto core = *Coordinator::Create(options, {});

@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/checkpoint/names.h"
+#include "common/checkpoint/store.h"
 #include "common/protocol/ids.h"
 #include "common/protocol/limits.h"
 #include "common/version/version.h"
@@ -104,7 +105,7 @@ struct CheckpointDropped {
   absl::Status status;
 };
 struct CheckpointsFound {
-  absl::StatusOr<std::vector<CheckpointInfo>> checkpoints;
+  absl::StatusOr<FoundCheckpoints> checkpoints;
 };
 // The caller hung up: no answer is needed.
 struct CallGone {
@@ -213,8 +214,9 @@ struct SealCheckpoint {
 struct DropCheckpoint {
   CheckpointId id;
 };
-// Lists all that are whole. `first`: before that, removes what earlier coordinators of this cluster
-// left unfinished, and writes the nonce by which shards find that they see the same folder.
+// Lists all that are there. `first`: then removes what earlier coordinators of this cluster left
+// unfinished, and writes the nonce by which shards find that they see the same folder; else the
+// list fails if the folder does not have this nonce.
 struct ListCheckpoints {
   uint64_t cluster = 0;
   uint64_t nonce = 0;

@@ -132,6 +132,9 @@ class Core {
   // on_checkpoint_calls.cc: those that are there, and who asks for one
   absl::Status CheckCheckpointRoot() const;
   absl::Status CheckCheckpoints() const;
+  absl::Status CheckSources() const;
+  void NoteUnreadable(std::map<CheckpointId, std::string> unreadable);
+  void PassUsedUids();
   std::string WhyBlind(const Shard& shard) const;
   bool StillLooks(const Shard& shard) const;
   void AnswerCheckpoint(uint64_t uid, uint64_t number, const CallReply& reply);
@@ -139,6 +142,7 @@ class Core {
   void DropSurplus(const Job& job);
   void LookForCheckpoints();
   std::string NotListedText() const;
+  std::string NotWritableText() const;
   void ExpireCheckpointCalls();
 
   // on_output.cc
@@ -522,7 +526,9 @@ class Core {
 
   // What is on disk, less what is being deleted. Unknown until the disk has answered.
   KnownCheckpoints checkpoints_;
+  std::map<CheckpointId, std::string> unreadable_checkpoints_;  // and why
   bool checkpoints_listed_ = false;
+  absl::Status checkpoints_marked_;  // whether the folder takes new ones
   std::string checkpoints_trouble_;  // why they are not listed
   absl::Time list_checkpoints_at_;   // when they are to be listed; infinite: it has been ordered
   std::map<CheckpointId, std::vector<CallId>> dropping_;  // and who waits for that

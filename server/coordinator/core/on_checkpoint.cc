@@ -123,6 +123,7 @@ void Core::BeginCheckpoints() {
 }
 
 void Core::BeginCheckpoint(Job& job) {
+  if (!checkpoints_marked_.ok()) return FailCheckpoint(job, NotWritableText());
   for (const View& view : job.state.views()) {
     const Shard& shard = shards_.at(view.primary());
     if (StillLooks(shard)) return;
@@ -181,7 +182,11 @@ std::optional<uint64_t> Core::FindBoundary(const Job& job) const {
 
 void Core::On(const event::CheckpointMade& event) {
   Job* job = FindAttempt(event.id);
-  if (job == nullptr) return disk_actions_.push_back(action::DropCheckpoint{event.id});
+  if (job == nullptr) {  // it is deleted
+    if (!absl::IsAlreadyExists(event.status))
+      disk_actions_.push_back(action::DropCheckpoint{event.id});
+    return;
+  }
   Attempt& attempt = *job->checkpoint.attempt;
   if (absl::IsAlreadyExists(event.status)) {  // of another state of this cluster, and not ours
     if (!attempt.given_up) FailCheckpoint(*job, std::string(event.status.message()));

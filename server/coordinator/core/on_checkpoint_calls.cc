@@ -47,6 +47,7 @@ absl::Status Core::CheckCheckpointRoot() const {
 // Whether checkpoints can be taken and read here, as far as that is known.
 absl::Status Core::CheckCheckpoints() const {
   if (absl::Status status = CheckCheckpointRoot(); !status.ok()) return status;
+  if (!checkpoints_marked_.ok()) return absl::FailedPreconditionError(NotWritableText());
   std::vector<std::string> blind;
   for (const auto& [id, shard] : shards_) {
     const std::string why = WhyBlind(shard);
@@ -61,11 +62,18 @@ absl::Status Core::CheckCheckpoints() const {
                    ": start each shard with --checkpoint-root and the same folder there"));
 }
 
+// Whether jobs can begin with one. A folder that takes nothing new can be read all the same; a
+// shard that does not see it says so when it reads.
+absl::Status Core::CheckSources() const {
+  return checkpoints_marked_.ok() ? CheckCheckpoints() : CheckCheckpointRoot();
+}
+
 void Core::LookForCheckpoints() {
   if (now_ < list_checkpoints_at_) return;
   list_checkpoints_at_ = absl::InfiniteFuture();
-  disk_actions_.push_back(action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce,
-                                                  /*first=*/!checkpoints_listed_});
+  disk_actions_.push_back(
+      action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce,
+                              !checkpoints_listed_ || !checkpoints_marked_.ok()});
 }
 
 void Core::On(const event::CheckpointsFound& event) {
@@ -77,11 +85,20 @@ void Core::On(const event::CheckpointsFound& event) {
     checkpoints_trouble_ = std::move(trouble);
     return;
   }
+  const FoundCheckpoints& found = *event.checkpoints;
   checkpoints_trouble_.clear();
   checkpoints_.clear();
-  for (const CheckpointInfo& info : *event.checkpoints) {
+  for (const CheckpointInfo& info : found.whole) {
     const auto id = ParseCheckpointId(info.id());
     if (id && !dropping_.contains(*id)) checkpoints_[*id] = info;
+  }
+  NoteUnreadable(found.unreadable);
+  PassUsedUids();
+  const bool news = checkpoints_marked_ != found.marked;
+  checkpoints_marked_ = found.marked;
+  if (!found.marked.ok()) {
+    list_checkpoints_at_ = now_ + kListAgain;
+    if (news) sentences_.push_back(NotWritableText());
   }
   if (std::exchange(checkpoints_listed_, true)) return;
   sentences_.push_back(
@@ -95,6 +112,37 @@ void Core::On(const event::CheckpointsFound& event) {
     job->checkpoint.last_cut =
         std::max(job->checkpoint.last_cut, now_ - std::max(absl::ZeroDuration(), wall() - created));
   }
+}
+
+void Core::NoteUnreadable(std::map<CheckpointId, std::string> unreadable) {
+  std::erase_if(unreadable, [&](const auto& entry) { return dropping_.contains(entry.first); });
+  for (const auto& [id, why] : unreadable) {
+    if (!unreadable_checkpoints_.contains(id))
+      sentences_.push_back(absl::StrCat("checkpoint ", ToString(id), " cannot be read: ", why));
+  }
+  unreadable_checkpoints_ = std::move(unreadable);
+}
+
+// The state may be an older copy, which does not know of jobs whose checkpoints are there. A new
+// job with the uid of one of them would take these for its own.
+void Core::PassUsedUids() {
+  uint64_t newest = cluster_.last_job_uid();
+  const auto pass = [&](const CheckpointId& id) {
+    if (id.cluster == cluster_.cluster()) newest = std::max(newest, id.job.value);
+  };
+  for (const auto& [id, info] : checkpoints_) pass(id);
+  for (const auto& [id, why] : unreadable_checkpoints_) pass(id);
+  if (newest == cluster_.last_job_uid()) return;
+  sentences_.push_back(absl::StrCat("there are checkpoints of job ", newest,
+                                    ", while the coordinator's state knows of ",
+                                    cluster_.last_job_uid(), " jobs: it is an older copy"));
+  cluster_.set_last_job_uid(newest);
+  SaveCluster();
+}
+
+std::string Core::NotWritableText() const {
+  return absl::StrCat("no checkpoint can be taken: ", options_.checkpoint_root,
+                      " cannot be written: ", checkpoints_marked_.message());
 }
 
 std::string Core::NotListedText() const {
@@ -114,6 +162,7 @@ std::optional<CheckpointInfo> Core::FindCheckpoint(const SubmitRequest& request)
 
 void Core::DropCheckpoint(const CheckpointId& id) {
   checkpoints_.erase(id);
+  unreadable_checkpoints_.erase(id);
   dropping_[id];
   disk_actions_.push_back(action::DropCheckpoint{id});
 }
@@ -173,7 +222,7 @@ void Core::On(const event::DeleteCheckpoint& event) {
                                  "that cluster is no more, remove its folder")));
   }
   if (!checkpoints_listed_) return Reply(event.call, absl::UnavailableError(NotListedText()));
-  if (!checkpoints_.contains(*id)) {
+  if (!checkpoints_.contains(*id) && !unreadable_checkpoints_.contains(*id)) {
     return Reply(event.call,
                  absl::NotFoundError(absl::StrCat("there is no checkpoint ", text,
                                                   ": `starling checkpoint list` lists them")));

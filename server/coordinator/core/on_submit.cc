@@ -76,6 +76,9 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   STARLING_RETURN_IF_ERROR(CheckOutput(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
   if (spec.has_checkpoint()) STARLING_RETURN_IF_ERROR(CheckCheckpoints());
+  // A job's uid must not be one of a job whose checkpoints are there.
+  if (!options_.checkpoint_root.empty() && !checkpoints_listed_)
+    return absl::UnavailableError(NotListedText());
   uint64_t bytes = spec.ByteSizeLong();
   for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
   if (submissions_.size() >= kSubmissionsQueuedMax || bytes > kSubmissionsQueuedBytesMax) {
@@ -135,7 +138,7 @@ absl::Status Core::CheckTensorboard(const JobSpec& spec) const {
 bool Core::AsksForDisk(const SubmitRequest& request) const {
   const std::string name = NameOf(request);
   if (!request.dry_run() && (by_name_.contains(name) || submissions_.contains(name))) return false;
-  if (!request.from().empty()) return FindCheckpoint(request) && CheckCheckpoints().ok();
+  if (!request.from().empty()) return FindCheckpoint(request) && CheckSources().ok();
   return !request.spec().tensorboard().empty() && !request.dry_run() &&
          CheckSubmission(request).ok();
 }

@@ -43,9 +43,16 @@ absl::Status Core::TakeSource(const event::Submit& event, Submission& submission
         "optimizer's state anyway");
   }
   if (request.from().empty()) return absl::OkStatus();
-  STARLING_RETURN_IF_ERROR(CheckCheckpoints());
+  STARLING_RETURN_IF_ERROR(CheckSources());
   if (!checkpoints_listed_) return absl::UnavailableError(NotListedText());
   const std::optional<CheckpointInfo> info = FindCheckpoint(request);
+  const auto named = ParseCheckpointId(request.from());
+  const auto unreadable =
+      named ? unreadable_checkpoints_.find(*named) : unreadable_checkpoints_.end();
+  if (unreadable != unreadable_checkpoints_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("from: checkpoint ", request.from(), " cannot be read: ", unreadable->second));
+  }
   if (!info || !event.from.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("from: there is no checkpoint ", request.from().substr(0, 200),

@@ -20,15 +20,27 @@ absl::StatusOr<CheckpointInfo> SealOn(CheckpointDisk& disk, const action::SealCh
   return DescribeCheckpoint(action.manifest, EncodeManifest(action.manifest));
 }
 
-absl::StatusOr<std::vector<CheckpointInfo>> ListOn(CheckpointDisk& disk,
-                                                   const action::ListCheckpoints& action) {
-  if (action.first) {
-    // Their ids are not used again, so they only take room.
-    if (const absl::Status left = RemoveLeftovers(disk, action.cluster); !left.ok())
-      spdlog::warn("unfinished checkpoints were not removed: {}", std::string(left.message()));
-    STARLING_RETURN_IF_ERROR(WriteRootNonce(disk, action.cluster, action.nonce));
-  }
-  return ListCheckpoints(disk);
+// A mount that is gone leaves an empty folder, in which no checkpoint is missed.
+absl::Status CheckSameRoot(CheckpointDisk& disk, const action::ListCheckpoints& action) {
+  const absl::StatusOr<uint64_t> found = ReadRootNonce(disk, action.cluster);
+  if (found.ok() && *found == action.nonce) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      kRootNonceFolder, "/", ToHex(action.cluster), ": expected ", ToHex(action.nonce), ", got ",
+      found.ok() ? ToHex(*found) : std::string(found.status().message()),
+      ": see whether the folder is still mounted, and whether another coordinator uses it"));
+}
+
+// What is there counts first: a folder that takes nothing new can be read, and made emptier.
+absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
+                                        const action::ListCheckpoints& action) {
+  if (!action.first) STARLING_RETURN_IF_ERROR(CheckSameRoot(disk, action));
+  STARLING_ASSIGN_OR_RETURN(FoundCheckpoints found, ListCheckpoints(disk));
+  if (!action.first) return found;
+  // Their ids are not used again, so they only take room.
+  if (const absl::Status left = RemoveLeftovers(disk, action.cluster); !left.ok())
+    spdlog::warn("unfinished checkpoints were not removed: {}", std::string(left.message()));
+  found.marked = WriteRootNonce(disk, action.cluster, action.nonce);
+  return found;
 }
 
 absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>& disk,
@@ -79,8 +91,8 @@ void CheckpointKeeper::Drop(const action::DropCheckpoint& action, Done<absl::Sta
 }
 
 void CheckpointKeeper::List(const action::ListCheckpoints& action,
-                            Done<absl::StatusOr<std::vector<CheckpointInfo>>> done) {
-  Post<absl::StatusOr<std::vector<CheckpointInfo>>>(
+                            Done<absl::StatusOr<FoundCheckpoints>> done) {
+  Post<absl::StatusOr<FoundCheckpoints>>(
       [action](const auto& disk) { return ListOn(*disk, action); }, std::move(done));
 }
 

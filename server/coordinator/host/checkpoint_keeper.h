@@ -5,11 +5,11 @@
 
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/checkpoint/disk.h"
+#include "common/checkpoint/store.h"
 #include "common/event_loop/threaded_loop.h"
 #include "proto/checkpoint.pb.h"
 #include "server/coordinator/core/coordinator.h"
@@ -31,8 +31,7 @@ class CheckpointKeeper {
   void Make(const action::MakeCheckpoint& action, Done<absl::Status> done);
   void Seal(const action::SealCheckpoint& action, Done<absl::StatusOr<CheckpointInfo>> done);
   void Drop(const action::DropCheckpoint& action, Done<absl::Status> done);
-  void List(const action::ListCheckpoints& action,
-            Done<absl::StatusOr<std::vector<CheckpointInfo>>> done);
+  void List(const action::ListCheckpoints& action, Done<absl::StatusOr<FoundCheckpoints>> done);
   // The manifest of one that is listed, if all its files are there as it says.
   void Read(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
 

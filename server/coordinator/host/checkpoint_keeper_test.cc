@@ -30,6 +30,8 @@ const CheckpointId kId = {kCluster, JobUid(1), 3};
 
 class CheckpointKeeperTest : public testing::Test {
  protected:
+  CheckpointKeeperTest() { EXPECT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce).ok()); }
+
   // The answer of one call.
   template <typename T, typename Ask>
   T Await(const Ask& ask) {
@@ -48,10 +50,15 @@ class CheckpointKeeperTest : public testing::Test {
   absl::Status Drop(const CheckpointId& id = kId) {
     return Await<absl::Status>([&](auto done) { keeper_.Drop({id}, done); });
   }
-  absl::StatusOr<std::vector<CheckpointInfo>> List(bool first = false) {
-    return Await<absl::StatusOr<std::vector<CheckpointInfo>>>([&](auto done) {
+  absl::StatusOr<FoundCheckpoints> Find(bool first) {
+    return Await<absl::StatusOr<FoundCheckpoints>>([&](auto done) {
       keeper_.List({kCluster, kNonce, first}, done);
     });
+  }
+  absl::StatusOr<std::vector<CheckpointInfo>> List(bool first = false) {
+    absl::StatusOr<FoundCheckpoints> found = Find(first);
+    if (!found.ok()) return found.status();
+    return std::move(found->whole);
   }
   absl::StatusOr<CheckpointManifest> Read(const CheckpointInfo& info) {
     return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) { keeper_.Read(info, done); });
@@ -135,6 +142,7 @@ TEST_F(CheckpointKeeperTest, TheFirstListRemovesWhatAnEarlierCoordinatorLeft) {
   ASSERT_TRUE(Make(other).ok());
   EXPECT_THAT(*List(/*first=*/false), IsEmpty());
   EXPECT_THAT(*disk_->List(""), testing::Contains(ToString(kId) + ".partial"));
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce - 1).ok());
   EXPECT_THAT(*List(/*first=*/true), IsEmpty());
   EXPECT_THAT(*disk_->List(""), UnorderedElementsAre(".starling", ToString(other) + ".partial"));
   EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce);
@@ -159,9 +167,35 @@ TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {
 
 TEST_F(CheckpointKeeperTest, WhatCannotBeRemovedIsNotInTheWay) {
   ASSERT_TRUE(Make().ok());
-  disk_->FaultAt(disk_->operations(), DiskFault::kIoError);  // of what is left
-  EXPECT_TRUE(List(/*first=*/true).ok());
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce - 1).ok());
+  disk_->FaultAt(disk_->operations() + 1, DiskFault::kIoError);  // of what is left
+  const auto found = Find(/*first=*/true);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->marked.ok()) << found->marked;
+  EXPECT_THAT(*disk_->List(""), testing::Contains(ToString(kId) + ".partial"));
   EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce);
+}
+
+TEST_F(CheckpointKeeperTest, AFolderThatTakesNoNonceIsListed) {
+  ASSERT_TRUE(Make().ok());
+  ASSERT_TRUE(Seal(Written()).ok());
+  // It lists the folder, reads the manifest, and looks for what is left.
+  const uint64_t before = disk_->operations();
+  ASSERT_TRUE(List(/*first=*/true).ok());
+  disk_->FaultAt(disk_->operations() + (disk_->operations() - before) - 2, DiskFault::kNoSpace);
+  const auto found = Find(/*first=*/true);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->whole.size(), 1u);
+  EXPECT_TRUE(absl::IsResourceExhausted(found->marked)) << found->marked;
+}
+
+TEST_F(CheckpointKeeperTest, AnotherFolderInItsPlaceIsNotListed) {
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce + 1).ok());
+  const absl::Status other = List().status();
+  EXPECT_TRUE(absl::IsUnavailable(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("see whether the folder is still mounted"));
+  ASSERT_TRUE(disk_->Remove(kRootNonceFolder, ToHex(kCluster)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(List().status())) << "an empty folder under the mount";
 }
 
 TEST_F(CheckpointKeeperTest, AfterItsEndNothingIsDone) {

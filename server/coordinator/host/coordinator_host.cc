@@ -204,7 +204,7 @@ void CoordinatorHost::Do(const action::DropCheckpoint& action) {
 }
 
 void CoordinatorHost::Do(const action::ListCheckpoints& action) {
-  checkpoints_.List(action, [this](absl::StatusOr<std::vector<CheckpointInfo>> found) {
+  checkpoints_.List(action, [this](absl::StatusOr<FoundCheckpoints> found) {
     PostStep(event::CheckpointsFound{std::move(found)});
   });
 }

@@ -86,7 +86,7 @@ class CheckpointTest : public PartitionHostTest {
     JobDescription job = plan_->description;
     Restore& restore = *job.mutable_restore();
     restore.set_checkpoint(ToString(id));
-    restore.set_manifest_digest(ListCheckpoints(*disk_).value().back().manifest_digest());
+    restore.set_manifest_digest(ListCheckpoints(*disk_).value().whole.back().manifest_digest());
     restore.set_mode(Restore::CONTINUE);
     restore.set_step(state.step);
     restore.set_skipped(state.skipped);

@@ -301,7 +301,7 @@ TEST_F(ShardCheckpointsTest, AllPartitionsAreInOneFileAndAnotherJobBeginsWithIt)
   ShardJob next = Job(8);
   Restore& restore = *next.mutable_job()->mutable_restore();
   restore.set_checkpoint(ToString(IdOf(1)));
-  restore.set_manifest_digest(ListCheckpoints(*disk_)->front().manifest_digest());
+  restore.set_manifest_digest(ListCheckpoints(*disk_)->whole.front().manifest_digest());
   restore.set_mode(Restore::CONTINUE);
   restore.set_step(25);  // as if
   restore.mutable_policy()->set_kind(Policy::BSP);

@@ -51,6 +51,7 @@ void MiniCluster::StartCoordinator() {
   CarryOut(std::move(actions));
   for (auto& [name, worker] : workers) worker.call = CallId();  // the connections broke
   for (auto& [name, shard] : shards) shard.call = CallId();
+  if (!disk_hangs) AnswerDisk();
 }
 
 void MiniCluster::Step(const Event& event) {
@@ -144,6 +145,8 @@ void MiniCluster::AnswerDisk() {
 
 Event MiniCluster::AnswerOfDisk(const Action& action) {
   if (const auto* make = std::get_if<action::MakeCheckpoint>(&action)) {
+    if (checkpoints.contains(make->id))
+      return event::CheckpointMade{make->id, absl::AlreadyExistsError("is there")};
     if (makes.ok()) folders.insert(make->id);
     return event::CheckpointMade{make->id, makes};
   }
@@ -158,6 +161,7 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
     if (!drops.ok()) return event::CheckpointDropped{drop->id, drops};
     folders.erase(drop->id);
     checkpoints.erase(drop->id);
+    unreadable.erase(drop->id);
     dropped.push_back(drop->id);
     return event::CheckpointDropped{drop->id, absl::OkStatus()};
   }
@@ -165,9 +169,10 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   if (!lists.ok()) return event::CheckpointsFound{lists};
   if (list.first)
     std::erase_if(folders, [&](const CheckpointId& id) { return id.cluster == list.cluster; });
-  std::vector<CheckpointInfo> found;
+  FoundCheckpoints found{.unreadable = unreadable};
+  if (list.first) found.marked = marks;
   for (const auto& [id, manifest] : checkpoints)
-    found.push_back(DescribeCheckpoint(manifest, EncodeManifest(manifest)));
+    found.whole.push_back(DescribeCheckpoint(manifest, EncodeManifest(manifest)));
   return event::CheckpointsFound{found};
 }
 

@@ -177,9 +177,10 @@ class MiniCluster {
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
   // The disk of checkpoints. It answers once a round.
   bool disk_hangs = false;
-  absl::Status makes, seals, drops, lists;  // how it does
-  std::set<CheckpointId> folders;           // of those that are being taken
+  absl::Status makes, seals, drops, lists, marks;  // how it does
+  std::set<CheckpointId> folders;                  // of those that are being taken
   std::map<CheckpointId, CheckpointManifest> checkpoints;
+  std::map<CheckpointId, std::string> unreadable;
   std::vector<CheckpointId> dropped;
 
  private:
