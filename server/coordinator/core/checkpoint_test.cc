@@ -297,6 +297,18 @@ TEST_F(CheckpointTest, ACallThatIsGoneNeedsNoAnswer) {
   EXPECT_EQ(List().size(), 1u);
 }
 
+TEST_F(CheckpointTest, SoManyCallsWaitAndNoMore) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.disk_hangs = true;
+  std::vector<CallId> calls;
+  for (int i = 0; i < 100; ++i) calls.push_back(Create("a"));
+  const CallReply more = cluster.Await(Create("a"));
+  EXPECT_TRUE(absl::IsResourceExhausted(std::get<absl::Status>(more))) << ErrorOf(more);
+  cluster.disk_hangs = false;
+  for (const CallId call : calls) EXPECT_FALSE(Made(call).id().empty());
+}
+
 TEST_F(CheckpointTest, ACallIsAnsweredInTime) {
   Submit(Bsp("a"));
   cluster.RunFor(absl::Seconds(1));
@@ -512,6 +524,29 @@ TEST_F(CheckpointTest, AShardMayDieOnceItHasWritten) {
   EXPECT_EQ(ParseCheckpointId(info.id())->number, 1u);
   EXPECT_EQ(cluster.checkpoints.begin()->second.files_size(), 2);
   EXPECT_GT(cluster.Status("a").failovers(), 0u);
+}
+
+TEST_F(CheckpointTest, AShardMayBeForgottenOnceItHasWritten) {
+  cluster.train_samples = 40000;
+  CoordinatorOptions options;
+  options.checkpoint_root = "/checkpoints";
+  options.forget_lost = absl::Seconds(20);
+  cluster.UseOptions(options);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  JobSpec spec = Bsp("a");
+  spec.set_durability(DURABILITY_REPLICATED);
+  Submit(spec);
+  ASSERT_TRUE(Comes(
+      [&] { return cluster.Status("a").partitions_whole() == cluster.Status("a").partitions(); }));
+  cluster.shards["ps-0"].checkpoint_bytes = 3000;
+  cluster.shards["ps-0"].checkpoint_pace = 4;  // for 37 s
+  const CallId call = Create("a");
+  ASSERT_TRUE(ComesTo("writing"));
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-1"].alive = false;
+  EXPECT_EQ(ParseCheckpointId(Made(call).id())->number, 1u);
+  EXPECT_EQ(cluster.checkpoints.begin()->second.files_size(), 2);
 }
 
 // It became the primary of one more before it heard of the step, which that one's file has already.
@@ -834,6 +869,28 @@ TEST_F(CheckpointTest, WhatAJobGoesOnFromIsDurable) {
   EachItemOnce(2, 3, 1000);
 }
 
+TEST_F(CheckpointTest, AManifestWhoseNumbersMakeNoSenseIsRefused) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  Made(Create("a"));
+  CheckpointManifest& manifest = cluster.checkpoints.begin()->second;
+  const CheckpointManifest good = manifest;
+  const auto error = [&](const std::function<void(CheckpointManifest&)>& spoil) {
+    manifest = good;
+    spoil(manifest);
+    return SubmitFromError(From("a", "b"));
+  };
+  EXPECT_THAT(error([](auto& m) { m.set_step(uint64_t{1} << 40); }),
+              HasSubstr("nothing is left to do"));
+  EXPECT_THAT(error([](auto& m) { m.set_skipped(m.step() + 1); }), HasSubstr("skipped updates"));
+  EXPECT_THAT(error([](auto& m) { m.set_running_us(-1); }), HasSubstr("-1 us of running"));
+  EXPECT_THAT(error([](auto& m) { m.add_results()->set_epoch(0); }),
+              HasSubstr("after 0 epochs, has a result of epoch 1"));
+  EXPECT_THAT(error([](auto& m) { m.add_evaluating(4000000000); }),
+              HasSubstr("an evaluation of epoch 4000000001"));
+  EXPECT_EQ(error([](auto&) {}), "");
+}
+
 // Worker-1 has items of the evaluation and does not do them; worker-0 trains on.
 TEST_F(CheckpointTest, AnEvaluationThatIsNotOverGoesAlong) {
   cluster.AddWorker("worker-1");
@@ -861,7 +918,117 @@ TEST_F(CheckpointTest, AnEvaluationThatIsNotOverGoesAlong) {
   EXPECT_TRUE(cluster.Status("b").epochs_done(1).evaluated());
 }
 
+// The open epoch does not end before the evaluation does, so no step beyond its end is chosen.
+TEST_F(CheckpointTest, AtTheEndOfAnEpochItWaitsForAnEvaluation) {
+  cluster.AddWorker("worker-1");
+  JobSpec spec = Bsp("a");
+  spec.set_workers_max(2);
+  spec.mutable_evaluate()->set_every_epochs(1);
+  spec.mutable_stop()->set_epochs(3);
+  Submit(spec);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").workers() == 2; }));
+  cluster.workers["worker-1"].stuck = true;
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").step() >= 1999; }, absl::Minutes(4)));
+  ASSERT_FALSE(cluster.Status("a").epochs_done(0).evaluated());
+  const CallId call = Create("a");
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_EQ(cluster.Answer(call), nullptr);
+  EXPECT_EQ(Of("a").failures(), 0u);
+  EXPECT_TRUE(cluster.dropped.empty());
+  cluster.workers["worker-1"].stuck = false;
+  EXPECT_GE(Made(call).step(), 2000u);
+}
+
+TEST_F(CheckpointTest, HasLossesThatCameAfterTheEndOfTheirEpoch) {
+  JobSpec spec = Bsp("a");
+  spec.mutable_stop()->set_epochs(3);
+  Submit(spec);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").step() >= 990; }, absl::Minutes(2)));
+  cluster.workers["worker-0"].holds_losses = true;
+  cluster.train_loss = 100;
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").epoch() == 1; }));
+  cluster.train_loss = 0.5;
+  cluster.workers["worker-0"].holds_losses = false;
+  cluster.RunFor(absl::Seconds(1));
+  Made(Create("a"));
+  const CheckpointManifest& manifest = cluster.checkpoints.begin()->second;
+  ASSERT_EQ(manifest.results_size(), 1);
+  EXPECT_GT(manifest.results(0).train_loss(), 1.0);
+}
+
+// It is in force from the checkpoint's step on, though not all shards have said so.
+TEST_F(CheckpointTest, HasThePolicyThatIsDecidedForItsStep) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  ForEachShard([](auto& shard) {
+    shard.deaf = true;
+    shard.checkpoint_pace = 0;
+  });
+  const CallId call = Create("a");
+  ASSERT_TRUE(ComesTo("writing"));
+  cluster.workers["worker-0"].idle_hands = true;
+  SetPolicyRequest to_async;
+  to_async.set_name("a");
+  to_async.mutable_policy()->set_kind(Policy::ASYNC);
+  cluster.Ask<event::SetPolicy>(to_async);
+  cluster.RunFor(absl::Seconds(2));
+  JobStatus status = cluster.Status("a");
+  ASSERT_EQ(status.policies_size(), 2);
+  ASSERT_TRUE(status.policies(1).has_step());
+  ASSERT_FALSE(status.policies(1).in_force());
+  ForEachShard([](auto& shard) { shard.checkpoint_pace = 100; });
+  ASSERT_GE(Made(call).step(), status.policies(1).step());
+  EXPECT_EQ(cluster.checkpoints.begin()->second.policy().kind(), Policy::ASYNC);
+}
+
 // ---- SSP and async ----
+
+TEST_F(CheckpointTest, WorkersThatDoNotComeToOneStepGoOn) {
+  Submit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(2));
+  cluster.workers["worker-0"].never_holds = true;
+  EXPECT_THAT(ErrorOf(cluster.Await(Create("a"))), HasSubstr("workers have not come to one step"));
+  uint64_t step = cluster.Status("a").step();
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_GT(cluster.Status("a").step(), step);
+  EXPECT_EQ(cluster.Status("a").policies_size(), 1);
+  Create("a");
+  ASSERT_TRUE(ComesTo("deciding"));
+  ASSERT_EQ(cluster.Status("a").policies_size(), 2);
+  EXPECT_EQ(cluster.Status("a").policies(1).number(), 2u) << "no number is used twice";
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(2));
+  step = cluster.Status("a").step();
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_GT(cluster.Status("a").step(), step) << "the restart ended the attempt";
+  EXPECT_EQ(cluster.Status("a").policies_size(), 1);
+  cluster.workers["worker-0"].never_holds = false;
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 2, 1000);
+}
+
+// The one whose answer was lost said that nothing needs to change.
+TEST_F(CheckpointTest, ARetriedChangeOfPolicyUndoesNothingThoughItsRecordWasACheckpoints) {
+  Submit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(2));
+  const auto set = [&](Policy::Kind kind, uint64_t nonce) {
+    SetPolicyRequest request;
+    request.set_name("a");
+    request.set_nonce(nonce);
+    request.mutable_policy()->set_kind(kind);
+    if (kind == Policy::SSP) request.mutable_policy()->set_staleness(2);
+    cluster.Ask<event::SetPolicy>(request);
+  };
+  const CallId call = Create("a");
+  ASSERT_TRUE(ComesTo("deciding"));
+  set(Policy::SSP, 77);
+  EXPECT_FALSE(Made(call).id().empty());
+  set(Policy::ASYNC, 78);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").policy() == "async"; }));
+  ASSERT_EQ(cluster.Status("a").policies_size(), 2) << "the checkpoint's is gone";
+  set(Policy::SSP, 77);
+  EXPECT_EQ(cluster.Status("a").policies_size(), 2);
+}
 
 TEST_F(CheckpointTest, WithoutStepsInCommonTheCutIsAChangeOfPolicy) {
   cluster.AddWorker("worker-1");

@@ -32,7 +32,7 @@ absl::Duration CheckpointRetryWait(const Checkpoint& rule, int failures) {
   const absl::Duration wait = kRetryWait * (1 << std::min(failures - 1, 10));
   const absl::Duration most =
       rule.every_seconds() > 0 ? absl::Seconds(rule.every_seconds()) : absl::InfiniteDuration();
-  return std::min({wait, most, kRetryWaitMax});
+  return std::clamp(std::min(wait, most), kRetryWait, kRetryWaitMax);
 }
 
 std::optional<uint64_t> BoundaryStep(const BoundaryEvidence& evidence) {

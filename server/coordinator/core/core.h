@@ -112,6 +112,7 @@ class Core {
   void BeginCheckpoint(Job& job);
   bool CutsAtBoundary(const Job& job) const;
   std::optional<uint64_t> FindBoundary(const Job& job) const;
+  static bool WaitsForEvaluation(const Job& job, uint64_t step);
   void DecideCheckpoint(Job& job, uint64_t step);
   void AdvanceCheckpoint(Job& job);
   void AdvanceParts(Job& job);
@@ -168,7 +169,9 @@ class Core {
   StoredPolicy& NewPolicy(Job& job, const Policy& policy, const std::string& by);
   void AddPolicy(Job& job, const Policy& policy, const std::string& by, uint64_t nonce);
   uint64_t AddCheckpointPolicy(Job& job);
+  static bool DropPolicies(Job& job, const std::function<bool(const PolicyRecord&)>& drops);
   static void DropCheckpointPolicies(Job& job);
+  static bool DropUndecidedCheckpointPolicies(Job& job);
   void AdvancePolicy(Job& job);
   std::optional<uint64_t> DecideStep(const Job& job, uint64_t number) const;
   static uint64_t ItemsOfPolicy(const Job& job, uint64_t items);

@@ -141,6 +141,10 @@ void Core::BeginCheckpoint(Job& job) {
                          "values can be exported then (starling export ",
                          job.name(), ")")));
   }
+  if (CutsAtBoundary(job) && WaitsForEvaluation(job, *FindBoundary(job))) {
+    job.checkpoint.retry_at = now_ + kAnotherWait;
+    return;
+  }
   const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
   const auto last_id = last != nullptr ? ParseCheckpointId(last->id()) : std::nullopt;
   const uint64_t number =
@@ -180,6 +184,13 @@ std::optional<uint64_t> Core::FindBoundary(const Job& job) const {
   return BoundaryStep(evidence);
 }
 
+// Whether the step lies beyond the open epoch, which cannot end before an earlier one is evaluated.
+bool Core::WaitsForEvaluation(const Job& job, uint64_t step) {
+  const bool evaluates =
+      !job.evaluations.empty() && job.evaluations.begin()->first < job.state.epoch();
+  return evaluates && step >= (uint64_t{job.state.epoch()} + 1) * job.epoch_steps();
+}
+
 void Core::On(const event::CheckpointMade& event) {
   Job* job = FindAttempt(event.id);
   if (job == nullptr) {  // it is deleted
@@ -199,10 +210,12 @@ void Core::On(const event::CheckpointMade& event) {
   if (!event.status.ok()) return FailCheckpoint(*job, std::string(event.status.message()));
   if (!CutsAtBoundary(*job)) {
     attempt.policy = AddCheckpointPolicy(*job);
-  } else if (const std::optional<uint64_t> step = FindBoundary(*job)) {
-    DecideCheckpoint(*job, *step);
-  } else {
+  } else if (const std::optional<uint64_t> step = FindBoundary(*job); !step) {
     NoCheckpointYet(*job, "the job ends first", kAnotherWait);
+  } else if (WaitsForEvaluation(*job, *step)) {
+    NoCheckpointYet(*job, "the epoch ends first, which waits for an evaluation", kAnotherWait);
+  } else {
+    DecideCheckpoint(*job, *step);
   }
 }
 
@@ -325,10 +338,12 @@ void Core::AdvanceParts(Job& job) {
   const bool cut = attempt.step / job.epoch_steps() <= job.state.epoch();
   if (written && cut) return SealAttempt(job);
   for (const auto& [id, part] : attempt.parts) {
-    const Shard& shard = shards_.at(id);
+    if (IsWritten(part)) continue;  // its shard may be forgotten since
+    const auto shard = shards_.find(id);
+    const absl::Time moved =
+        shard == shards_.end() ? absl::InfinitePast() : shard->second.checkpoint_moved;
     // It writes one file after the other.
-    if (IsWritten(part) || now_ < std::max(attempt.since, shard.checkpoint_moved) + kWriteWait)
-      continue;
+    if (now_ < std::max(attempt.since, moved) + kWriteWait) continue;
     return FailCheckpoint(
         job, absl::StrCat(part.name, " has written nothing for ", absl::FormatDuration(kWriteWait),
                           ", ", SizeText(part.said.bytes()), " until then: see whether its ",
@@ -378,7 +393,7 @@ absl::StatusOr<CheckpointManifest> Core::MakeManifest(const Job& job) const {
   *manifest.mutable_job() = job.stored.description();
   manifest.set_step(step);
   for (const StoredPolicy& stored : job.state.policies()) {
-    if (stored.record().in_force() && stored.record().step() <= step)
+    if (stored.record().has_step() && stored.record().step() <= step)
       *manifest.mutable_policy() = stored.record().policy();
   }
   std::optional<uint32_t> copy;  // else the values are those of the epoch's end
@@ -398,7 +413,12 @@ absl::StatusOr<CheckpointManifest> Core::MakeManifest(const Job& job) const {
   }
   if (absl::Status status = JoinParts(parts, manifest); !status.ok()) return status;
   for (const auto& [epoch, result] : job.results) {
-    if (end_of(epoch) <= step) *manifest.add_results() = result;
+    if (end_of(epoch) > step) continue;
+    EpochResult& added = *manifest.add_results();
+    added = result;
+    // Losses may have come since the epoch ended.
+    if (const auto sums = job.train_sums.find(epoch); sums != job.train_sums.end())
+      added.set_train_loss(sums->second.Sum().loss());
   }
   for (const CurvePoint& point : job.curve.points()) {
     if (point.step() <= step) *manifest.add_points() = point;
@@ -485,6 +505,7 @@ void Core::FailCheckpoint(Job& job, const std::string& why) {
 void Core::GiveUpAttempt(Job& job) {
   Attempt& attempt = *job.checkpoint.attempt;
   TouchJob(job);
+  if (DropUndecidedCheckpointPolicies(job)) SaveState(job);
   if (attempt.stage == Attempt::Stage::kMaking || attempt.stage == Attempt::Stage::kSealing) {
     attempt.given_up = true;
     return;

@@ -15,6 +15,7 @@ constexpr absl::Duration kListAgain = absl::Seconds(10);
 // before.
 constexpr absl::Duration kLookWait = absl::Seconds(10);
 constexpr size_t kMadeRemembered = 100;
+constexpr int kCallsPerJobMax = 100;  // that wait for a checkpoint
 constexpr size_t kBlindShown = 4;
 
 }  // namespace
@@ -301,6 +302,13 @@ void Core::On(const event::CreateCheckpoint& event) {
     Reply(pending.call, absl::AbortedError("the same call was made again"));
     pending.call = event.call;
     return;
+  }
+  const auto waiting = std::count_if(checkpoint_calls_.begin(), checkpoint_calls_.end(),
+                                     [&](const auto& other) { return other.uid == job->uid(); });
+  if (waiting >= kCallsPerJobMax) {
+    return Reply(event.call, absl::ResourceExhaustedError(absl::StrCat(
+                                 waiting, " calls wait for a checkpoint of job ", job->name(),
+                                 ", which is the maximum: ask again when it is there")));
   }
   PendingCheckpoint& pending = checkpoint_calls_.emplace_back();
   pending.call = event.call;

@@ -162,7 +162,9 @@ void Core::On(const event::SetPolicy& event) {
 }
 
 StoredPolicy& Core::NewPolicy(Job& job, const Policy& policy, const std::string& by) {
-  const uint64_t number = job.state.policies().rbegin()->record().number() + 1;
+  const uint64_t number =
+      std::max(job.state.policies().rbegin()->record().number(), job.state.last_policy()) + 1;
+  job.state.set_last_policy(number);
   StoredPolicy& stored = *job.state.add_policies();
   PolicyRecord& record = *stored.mutable_record();
   record.set_number(number);
@@ -201,16 +203,31 @@ uint64_t Core::AddCheckpointPolicy(Job& job) {
   return record.number();
 }
 
+// Removes records of checkpoints. People's nonces stay with the record before, which has the same
+// policy: a retry must not undo another change.
+bool Core::DropPolicies(Job& job, const std::function<bool(const PolicyRecord&)>& drops) {
+  auto before = std::move(*job.state.mutable_policies());
+  job.state.clear_policies();
+  for (StoredPolicy& stored : before) {
+    if (job.state.policies().empty() || !stored.record().checkpoint() || !drops(stored.record())) {
+      *job.state.add_policies() = std::move(stored);
+      continue;
+    }
+    for (const uint64_t nonce : stored.nonces())
+      AddNonce(*job.state.mutable_policies()->rbegin(), nonce);
+  }
+  return job.state.policies_size() < before.size();
+}
+
 // Those that another one has followed, so that only changes that people made add up.
 void Core::DropCheckpointPolicies(Job& job) {
-  auto& policies = *job.state.mutable_policies();
   const uint64_t in_force = job.policy().number();
-  policies.erase(std::remove_if(policies.begin(), policies.end(),
-                                [&](const StoredPolicy& stored) {
-                                  return stored.record().checkpoint() &&
-                                         stored.record().number() < in_force;
-                                }),
-                 policies.end());
+  DropPolicies(job, [&](const PolicyRecord& record) { return record.number() < in_force; });
+}
+
+// Those whose attempt is over before workers came to a step: nobody needs to hold any longer.
+bool Core::DropUndecidedCheckpointPolicies(Job& job) {
+  return DropPolicies(job, [](const PolicyRecord& record) { return !record.has_step(); });
 }
 
 void Core::AdvancePolicy(Job& job) {

@@ -80,7 +80,10 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   if (!options_.checkpoint_root.empty() && !checkpoints_listed_)
     return absl::UnavailableError(NotListedText());
   uint64_t bytes = spec.ByteSizeLong();
-  for (const auto& [name, other] : submissions_) bytes += other.request.spec().ByteSizeLong();
+  for (const auto& [name, other] : submissions_) {
+    bytes += other.request.spec().ByteSizeLong();
+    if (other.from) bytes += other.from->ByteSizeLong();
+  }
   if (submissions_.size() >= kSubmissionsQueuedMax || bytes > kSubmissionsQueuedBytesMax) {
     return absl::ResourceExhaustedError(absl::StrCat(
         submissions_.size(), " jobs are being submitted right now: try again in a moment"));

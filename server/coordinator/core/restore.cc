@@ -22,6 +22,25 @@ std::string KindOf(const Optimizer& optimizer) {
   return field == nullptr ? "none" : field->name();
 }
 
+// A digest says what was written, not that it makes sense.
+absl::Status CheckNumbers(const CheckpointManifest& manifest, uint64_t epoch_steps) {
+  const uint64_t epochs = manifest.step() / epoch_steps;  // that are over
+  std::string wrong;
+  if (manifest.skipped() > manifest.step())
+    wrong = absl::StrCat(manifest.skipped(), " skipped updates");
+  if (manifest.running_us() < 0) wrong = absl::StrCat(manifest.running_us(), " us of running");
+  for (const EpochResult& result : manifest.results()) {
+    if (result.epoch() >= epochs) wrong = absl::StrCat("a result of epoch ", result.epoch() + 1);
+  }
+  for (const uint32_t epoch : manifest.evaluating()) {
+    if (epoch >= epochs) wrong = absl::StrCat("an evaluation of epoch ", epoch + 1);
+  }
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("from: checkpoint ", manifest.id(), " of step ",
+                                                 manifest.step(), ", after ", epochs,
+                                                 " epochs, has ", wrong, ": it is damaged"));
+}
+
 }  // namespace
 
 // The name of the job that would be submitted; empty: its checkpoint is not known.
@@ -126,6 +145,7 @@ absl::Status Core::StartFrom(const Submission& submission, Job& job) const {
           absl::StrCat("from: checkpoint ", manifest.id(), " is of step ", manifest.step(),
                        " of a job of ", job.steps(), " steps: nothing is left to do"));
     }
+    STARLING_RETURN_IF_ERROR(CheckNumbers(manifest, job.epoch_steps()));
     if (manifest.policy().kind() == Policy::KIND_UNSPECIFIED) {
       return absl::InvalidArgumentError(
           absl::StrCat("from: checkpoint ", manifest.id(), " names no policy"));

@@ -168,6 +168,7 @@ absl::Status Core::PlanPartitions(Job& job) {
 void Core::RestoreJob(Job& job) {
   if (job.state.has_train_loss()) job.loss = job.state.train_loss();
   if (!job.running()) return;
+  DropUndecidedCheckpointPolicies(job);  // their attempts are over
   for (const Member& member : job.state.roster().members()) {
     Worker& worker = workers_[member.worker()];
     worker.member_of = worker.job = job.uid();

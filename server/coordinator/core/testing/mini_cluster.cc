@@ -253,6 +253,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
     return;
   }
   ASSERT_TRUE(worker.orders_seen < orders.version()) << "versions grow";
+  if (worker.never_holds && orders.hold()) return;
   WorkerOrders whole = orders;
   const bool same_run = orders.run().job_uid() == worker.orders.run().job_uid();
   worker.described += orders.has_job();

@@ -38,7 +38,8 @@ class MiniCluster {
     bool lies = false;          // reports training done that it does not do
     bool draining = false;
     bool drained = false;
-    bool stubborn = false;  // never gives a job back
+    bool stubborn = false;     // never gives a job back
+    bool never_holds = false;  // does not hear that it is to hold
     std::string inspect_error;
     std::vector<std::string> inspect_warnings;
     bool inspects = true;
