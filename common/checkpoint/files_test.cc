@@ -106,7 +106,7 @@ TEST_F(CheckpointFilesTest, StoppedWhileOneIsDeletedItIsThereOrNot) {
       ASSERT_NO_FATAL_FAILURE(Begin());
       ASSERT_TRUE(Write(2).ok());
       disk_->FaultAt(disk_->operations() + k, DiskFault::kCrash);
-      done = DropCheckpoint(*disk_, Nth(1)).ok();
+      done = DropCheckpoint(*disk_, Nth(1)).ok() && RemoveDropped(*disk_, Nth(1)).ok();
       disk_->Restart(survives);
       const std::vector<uint64_t> whole = Whole();
       EXPECT_THAT(whole, Contains(2));
@@ -136,6 +136,7 @@ TEST_F(CheckpointFilesTest, ADiskThatIsFullOrFailsLeavesTheEarlierOne) {
       if (!done) {
         EXPECT_EQ(status.code(), code) << status;
         ASSERT_TRUE(DropCheckpoint(*disk_, Nth(2)).ok());
+        ASSERT_TRUE(RemoveDropped(*disk_, Nth(2)).ok());
         EXPECT_THAT(*disk_->List(""), ElementsAre(ToString(Nth(1))));
       }
       EXPECT_THAT(Whole(), Contains(1));
@@ -158,6 +159,7 @@ TEST_F(CheckpointFilesTest, WhatIsStoredWronglyIsNeverListed) {
       if (!status.ok()) {
         ++found;
         ASSERT_TRUE(DropCheckpoint(*disk_, Nth(2)).ok());
+        ASSERT_TRUE(RemoveDropped(*disk_, Nth(2)).ok());
       }
       const bool beyond = first + k >= disk_->operations();
       disk_->Restart(
@@ -215,9 +217,10 @@ TEST(CheckpointFilesOnDiskTest, AreWrittenListedReadAndRemoved) {
   }
   ASSERT_TRUE(RemoveLeftovers(*disk, kFilesCluster).ok());
   ASSERT_TRUE(DropCheckpoint(*disk, Nth(1)).ok());
+  ASSERT_TRUE(RemoveDropped(*disk, Nth(1)).ok());
   const auto left = ListCheckpoints(*disk);
   ASSERT_TRUE(left.ok() && left->whole.size() == 1u);
-  EXPECT_EQ(left->at(0).id(), ToString(Nth(2)));
+  EXPECT_EQ(left->whole.at(0).id(), ToString(Nth(2)));
   EXPECT_TRUE(absl::IsNotFound(disk->List(ToString(Nth(1))).status()));
   EXPECT_TRUE(absl::IsNotFound(disk->List(ToString(Nth(3)) + kPartialSuffix).status()));
 }

@@ -86,6 +86,7 @@ TEST_F(ShardFileTest, AnotherRootIsNotWrittenTo) {
               HasSubstr("expected 000000000000feee, got 000000000000feed"));
   EXPECT_THAT(Files(), ElementsAre("nonce"));
   ASSERT_TRUE(DropCheckpoint(disk_, kFileId).ok());
+  ASSERT_TRUE(RemoveDropped(disk_, kFileId).ok());
   const absl::Status gone = Write().status();
   EXPECT_TRUE(absl::IsFailedPrecondition(gone)) << gone;
   EXPECT_TRUE(disk_.List("")->empty()) << "no folder is made";

@@ -39,14 +39,12 @@ absl::Status RemoveFolder(CheckpointDisk& disk, const std::string& folder) {
   return status;
 }
 
-// Removes `folder` under another name, durably renamed before the first file goes. Ok if it is not
-// there. ID.deleted is not there.
-absl::Status MoveAndRemove(CheckpointDisk& disk, const CheckpointId& id,
-                           const std::string& folder) {
-  const absl::Status renamed = disk.Rename("", folder, Deleted(id));
-  if (!renamed.ok()) return OkIfNotFound(renamed);
-  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
-  return RemoveFolder(disk, Deleted(id));
+// Renames `folder` durably, so that nobody finds it. kNotFound.
+absl::Status Hide(CheckpointDisk& disk, const CheckpointId& id, const std::string& folder) {
+  // What an earlier call left would be in the way.
+  STARLING_RETURN_IF_ERROR(RemoveDropped(disk, id));
+  STARLING_RETURN_IF_ERROR(disk.Rename("", folder, Deleted(id)));
+  return disk.SyncFolder("");
 }
 
 // What a reader asks for before it reads the first value: one that is sealed can be opened.
@@ -97,9 +95,13 @@ absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId
 }
 
 absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id) {
-  STARLING_RETURN_IF_ERROR(RemoveFolder(disk, Deleted(id)));
-  STARLING_RETURN_IF_ERROR(MoveAndRemove(disk, id, ToString(id)));
-  return MoveAndRemove(disk, id, Partial(id));
+  const absl::Status whole = Hide(disk, id, ToString(id));
+  return absl::IsNotFound(whole) ? OkIfNotFound(Hide(disk, id, Partial(id))) : whole;
+}
+
+absl::Status RemoveDropped(CheckpointDisk& disk, const CheckpointId& id) {
+  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));  // its name, before the first file goes
+  return RemoveFolder(disk, Deleted(id));
 }
 
 absl::StatusOr<FoundCheckpoints> ListCheckpoints(CheckpointDisk& disk) {
@@ -131,7 +133,8 @@ absl::Status RemoveLeftovers(CheckpointDisk& disk, uint64_t cluster) {
     if (!deleted && !absl::ConsumeSuffix(&stem, kPartialSuffix)) continue;
     const std::optional<CheckpointId> id = ParseCheckpointId(stem);
     if (!id || id->cluster != cluster) continue;
-    first.Update(deleted ? RemoveFolder(disk, name) : MoveAndRemove(disk, *id, name));
+    if (!deleted) first.Update(OkIfNotFound(Hide(disk, *id, name)));
+    first.Update(RemoveDropped(disk, *id));
   }
   return first;
 }

@@ -27,9 +27,10 @@ absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint6
 absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
                                         const CheckpointManifest& manifest);
 
-// Removes a checkpoint, whole or partial, or what an earlier call left of it. Ok if nothing is
-// there. One that is whole is first renamed: no reader finds half of it.
+// Renames a checkpoint, whole or partial, to ID.deleted: no reader finds it, nor half of it. Ok if
+// nothing is there. RemoveDropped then frees its room, which takes as long as its files are large.
 absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id);
+absl::Status RemoveDropped(CheckpointDisk& disk, const CheckpointId& id);
 
 // What has a checkpoint's name, of any cluster.
 struct FoundCheckpoints {

@@ -52,6 +52,7 @@ TEST(CheckpointStoreTest, ACheckpointIsThereFromItsSealToItsDeletion) {
   EXPECT_EQ(list->whole[0].id(), ToString(id));
   EXPECT_EQ(list->whole[0].bytes(), *bytes);
   ASSERT_TRUE(DropCheckpoint(disk, id).ok());
+  ASSERT_TRUE(RemoveDropped(disk, id).ok());
   EXPECT_THAT(*disk.List(""), IsEmpty());
   EXPECT_TRUE(DropCheckpoint(disk, id).ok()) << "nothing is there";
 }
@@ -86,6 +87,7 @@ TEST(CheckpointStoreTest, WithoutAFileOrWithAnotherSizeItIsNotSealed) {
                       HasSubstr(missing ? "" : "expected 100 bytes, got 99")));
     EXPECT_THAT(Listed(disk), IsEmpty());
     ASSERT_TRUE(DropCheckpoint(disk, id).ok());
+    ASSERT_TRUE(RemoveDropped(disk, id).ok());
     EXPECT_THAT(*disk.List(""), IsEmpty());
   }
 }
@@ -159,6 +161,17 @@ TEST(CheckpointStoreTest, WhatIsNoCheckpointIsNotListedAndHidesNone) {
               ElementsAre(ToString(Numbered(1)), ToString(Numbered(9)), ToString(Numbered(10))));
 }
 
+TEST(CheckpointStoreTest, ADroppedOneIsGoneBeforeItsRoomIsFree) {
+  MemoryDisk disk;
+  ASSERT_TRUE(WriteTinyCheckpoint(disk, Numbered(1), 5, 2).ok());
+  ASSERT_TRUE(DropCheckpoint(disk, Numbered(1)).ok());
+  disk.Restart({.data = false, .names = false});
+  EXPECT_THAT(Listed(disk), IsEmpty());
+  EXPECT_THAT(*disk.List(""), ElementsAre(ToString(Numbered(1)) + kDeletedSuffix));
+  ASSERT_TRUE(RemoveDropped(disk, Numbered(1)).ok());
+  EXPECT_THAT(*disk.List(""), IsEmpty());
+}
+
 TEST(CheckpointStoreTest, WhatCannotBeReadIsNamed) {
   MemoryDisk disk;
   ASSERT_TRUE(WriteTinyCheckpoint(disk, Numbered(1), 5, 1).ok());
@@ -180,6 +193,7 @@ TEST(CheckpointStoreTest, LeftoversOfThisClusterAloneAreRemoved) {
   MemoryDisk disk;
   const CheckpointId whole = Numbered(1), other = Numbered(2, kCluster + 1);
   ASSERT_TRUE(WriteTinyCheckpoint(disk, whole, 5, 2).ok());
+  disk.Put(ToString(whole) + kPartialSuffix, "x", "x");
   ASSERT_TRUE(BeginCheckpoint(disk, Numbered(2), 1).ok());
   ASSERT_TRUE(BeginCheckpoint(disk, other, 1).ok());
   disk.Put(ToString(Numbered(2)) + kDeletedSuffix, "x", "x");

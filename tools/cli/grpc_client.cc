@@ -91,7 +91,8 @@ class GrpcClient : public Client {
     DeleteCheckpointRequest request;
     request.set_id(id);
     const absl::Status status =
-        Call(&CoordinatorService::Stub::DeleteCheckpoint, request, options_.call_deadline).status();
+        Call(&CoordinatorService::Stub::DeleteCheckpoint, request, options_.checkpoint_deadline)
+            .status();
     return DeletedBefore(status) ? absl::OkStatus() : status;
   }
 
@@ -129,6 +130,8 @@ class GrpcClient : public Client {
           return TakesTooLong("inspection of the data", "workers", "submit", deadline);
         if (std::is_same_v<Request, CreateCheckpointRequest>)
           return TakesTooLong("checkpoint", "shards", "ask", deadline);
+        if (std::is_same_v<Request, DeleteCheckpointRequest>)  // the disk is slow
+          return TakesTooLong("deletion", "shards", "delete it", deadline);
       }
       if (!unreachable) return status;
       if (first.empty()) first = std::string(status.message());

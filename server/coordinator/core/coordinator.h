@@ -210,7 +210,7 @@ struct SealCheckpoint {
   CheckpointId id;
   CheckpointManifest manifest;
 };
-// Removes a checkpoint, whole or not.
+// Removes a checkpoint, whole or not. The answer comes when nobody finds it any more.
 struct DropCheckpoint {
   CheckpointId id;
 };

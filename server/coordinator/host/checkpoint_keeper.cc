@@ -43,6 +43,14 @@ absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
   return found;
 }
 
+// What stays of it is removed after the coordinator's next start.
+void RemoveOn(CheckpointDisk& disk, const CheckpointId& id) {
+  if (const absl::Status removed = RemoveDropped(disk, id); !removed.ok()) {
+    spdlog::warn("{}{} was not removed: {}", ToString(id), kDeletedSuffix,
+                 std::string(removed.message()));
+  }
+}
+
 absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>& disk,
                                           const CheckpointInfo& info) {
   const auto id = ParseCheckpointId(info.id());
@@ -56,11 +64,14 @@ absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>&
 
 CheckpointKeeper::CheckpointKeeper(std::shared_ptr<CheckpointDisk> disk,
                                    const MakeEventLoop& make_loop)
-    : disk_(std::move(disk)), loop_(make_loop("checkpoints")) {}
+    : disk_(std::move(disk)), loop_(make_loop("checkpoints")), removals_(make_loop("removals")) {}
 
 CheckpointKeeper::~CheckpointKeeper() { Stop(); }
 
-void CheckpointKeeper::Stop() { loop_->Stop(); }
+void CheckpointKeeper::Stop() {
+  loop_->Stop();  // it asks for removals
+  removals_->Stop();
+}
 
 template <typename T, typename Work>
 void CheckpointKeeper::Post(Work work, Done<T> done) {
@@ -86,8 +97,13 @@ void CheckpointKeeper::Seal(const action::SealCheckpoint& action,
 }
 
 void CheckpointKeeper::Drop(const action::DropCheckpoint& action, Done<absl::Status> done) {
-  Post<absl::Status>([id = action.id](const auto& disk) { return DropCheckpoint(*disk, id); },
-                     std::move(done));
+  Post<absl::Status>(
+      [this, id = action.id](const auto& disk) {
+        const absl::Status dropped = DropCheckpoint(*disk, id);
+        if (dropped.ok()) removals_->Post([disk, id] { RemoveOn(*disk, id); });
+        return dropped;
+      },
+      std::move(done));
 }
 
 void CheckpointKeeper::List(const action::ListCheckpoints& action,

@@ -30,6 +30,7 @@ class CheckpointKeeper {
 
   void Make(const action::MakeCheckpoint& action, Done<absl::Status> done);
   void Seal(const action::SealCheckpoint& action, Done<absl::StatusOr<CheckpointInfo>> done);
+  // Answers when nobody finds it any more; its room comes later.
   void Drop(const action::DropCheckpoint& action, Done<absl::Status> done);
   void List(const action::ListCheckpoints& action, Done<absl::StatusOr<FoundCheckpoints>> done);
   // The manifest of one that is listed, if all its files are there as it says.
@@ -45,6 +46,7 @@ class CheckpointKeeper {
 
   const std::shared_ptr<CheckpointDisk> disk_;
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<EventLoop> removals_;  // frees the room of what is dropped, as long as that takes
 };
 
 }  // namespace starling::coordinator
