@@ -78,7 +78,7 @@ class GrpcClient : public Client {
   }
   absl::StatusOr<CreateCheckpointReply> CreateCheckpoint(
       const CreateCheckpointRequest& request) override {
-    // Safe to retry, as Submit is.
+    // A retry takes one more at worst: if the coordinator was started again meanwhile.
     return Call(&CoordinatorService::Stub::CreateCheckpoint, request, options_.checkpoint_deadline);
   }
   absl::StatusOr<ListCheckpointsReply> ListCheckpoints(const std::string& job) override {

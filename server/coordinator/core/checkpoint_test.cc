@@ -1,7 +1,10 @@
 // Checkpoints, from when they are due to when they are deleted, and jobs that start from one.
+#include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -582,11 +585,12 @@ TEST_F(CheckpointTest, ARestartOfTheCoordinatorEndsTheAttempt) {
   ASSERT_TRUE(Comes([&] { return List().size() == 1; }));
   ForEachShard([](auto& shard) { shard.checkpoint_pace = 1; });
   ASSERT_TRUE(ComesTo("writing"));
-  EXPECT_EQ(cluster.folders.size(), 1u);
+  ASSERT_EQ(cluster.folders.size(), 1u);
+  const CheckpointId before = *cluster.folders.begin();
   cluster.StartCoordinator();
   cluster.RunFor(absl::Seconds(1));
   ForEachShard([](auto& shard) { EXPECT_EQ(shard.checkpoint_pace, 1u); });
-  EXPECT_LE(cluster.folders.size(), 1u) << "the one before was removed";
+  EXPECT_FALSE(cluster.folders.contains(before)) << "it is removed";
   EXPECT_EQ(List().size(), 1u);
   ForEachShard([](auto& shard) { shard.checkpoint_pace = 100; });
   ASSERT_TRUE(Comes([&] { return List().size() == 2; }));
@@ -867,6 +871,27 @@ TEST_F(CheckpointTest, WhatAJobGoesOnFromIsDurable) {
   cluster.StartCoordinator();
   EXPECT_TRUE(Ends("b", SUCCEEDED));
   EachItemOnce(2, 3, 1000);
+}
+
+TEST_F(CheckpointTest, ASourceThatAnotherClusterMayDeleteIsWarnedOf) {
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(1));
+  Made(Create("a"));
+  const CheckpointId id = cluster.checkpoints.begin()->first;
+  CheckpointManifest manifest = cluster.checkpoints.begin()->second;
+  for (const bool asked_for : {true, false}) {
+    const CheckpointId other{id.cluster + 1, id.job, asked_for ? 1u : 2u};
+    manifest.set_id(ToString(other));
+    manifest.set_asked_for(asked_for);
+    cluster.checkpoints[other] = manifest;
+  }
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  for (const auto& [checkpoint, unused] : std::map(cluster.checkpoints)) {
+    const std::string name = absl::StrCat("b", checkpoint.cluster - id.cluster, checkpoint.number);
+    ASSERT_EQ(SubmitFromError(From(ToString(checkpoint), name)), "");
+    EXPECT_EQ(absl::StrContains(cluster.JobLog(name), "which may delete it"), name == "b12");
+  }
 }
 
 TEST_F(CheckpointTest, AManifestWhoseNumbersMakeNoSenseIsRefused) {

@@ -139,6 +139,13 @@ absl::Status Core::StartFrom(const Submission& submission, Job& job) const {
   restore.set_checkpoint(manifest.id());
   restore.set_manifest_digest(submission.manifest_digest);
   restore.set_mode(submission.mode);
+  if (const auto id = ParseCheckpointId(manifest.id());
+      id && id->cluster != cluster_.cluster() && !manifest.asked_for()) {
+    job.stored.add_warnings(absl::StrCat(
+        "from: checkpoint ", manifest.id(), " belongs to cluster ", ToHex(id->cluster),
+        ", which may delete it while this job still reads it: one that `starling checkpoint "
+        "create` makes there stays"));
+  }
   if (submission.mode == Restore::CONTINUE) {
     if (manifest.step() >= job.steps()) {
       return absl::InvalidArgumentError(
