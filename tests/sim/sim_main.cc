@@ -263,7 +263,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
-    // No job takes checkpoints here yet: the tests of their files and shards look at these.
+    // No job takes checkpoints here yet, so no run here can notice that one of these is masked.
     case Defence::kCheckpointBoundary:
     case Defence::kCheckpointPin:
     case Defence::kCheckpointSlots:
