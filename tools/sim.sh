@@ -19,6 +19,8 @@ for argument in "$@"; do
 done
 [ $# -gt 0 ] || usage
 
+# Defences that no run of the simulator reaches.
+[ -z "$config" ] || bazel test "$config" //common/checkpoint:checkpoint_test
 # $config is one word or empty. shellcheck disable=SC2086
 bazel build $config //tests/sim:sim
 # shellcheck disable=SC2086

@@ -13,6 +13,7 @@
 #include "common/checkpoint/store.h"
 #include "common/checkpoint/testing/memory_disk.h"
 #include "common/checkpoint/testing/tiny_checkpoint.h"
+#include "common/defences.h"
 
 namespace starling {
 namespace {
@@ -202,6 +203,39 @@ TEST_F(CheckpointFilesTest, EachBitAndEachLengthOfAFileIsChecked) {
   }
   EXPECT_LE(total, 8192u);
 }
+
+#ifdef STARLING_MUTANTS  // bazel test --config=mutants
+
+// Whether some fault leaves a checkpoint that is listed, or was said to be there, and is not whole.
+bool SomeFaultBreaksIt(Defence masked) {
+  constexpr uint64_t kBeyondTheLast = 100;
+  for (const DiskFault fault : {DiskFault::kCrash, DiskFault::kFlipBit, DiskFault::kDropHalf}) {
+    for (const Survives& survives : kSurvivals) {
+      for (uint64_t k = 0; k < kBeyondTheLast; ++k) {
+        const auto disk = std::make_shared<MemoryDisk>();
+        disk->FaultAt(k, fault);
+        MaskDefence(masked);
+        const bool done = WriteTinyCheckpoint(*disk, Nth(1), 10, kFilesShards).ok();
+        MaskDefence(Defence::kCount);
+        // A disk that stores wrongly keeps all that it stores.
+        disk->Restart(fault == DiskFault::kCrash ? survives : kSurvivals[3]);
+        const auto list = ListCheckpoints(*disk);
+        if (!list.ok() || !list->unreadable.empty()) return true;
+        if (done && list->whole.empty()) return true;
+        if (!list->whole.empty() && !CheckTinyCheckpoint(disk, Nth(1), 10).ok()) return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(CheckpointDefencesTest, EachIsNeeded) {
+  EXPECT_FALSE(SomeFaultBreaksIt(Defence::kCount));
+  for (const Defence defence : {Defence::kReadBack, Defence::kFileSync, Defence::kFolderSync})
+    EXPECT_TRUE(SomeFaultBreaksIt(defence)) << DefenceName(defence);
+}
+
+#endif
 
 // The same code on a real file system.
 TEST(CheckpointFilesOnDiskTest, AreWrittenListedReadAndRemoved) {

@@ -264,6 +264,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
     // No job takes checkpoints here yet, so no run here can notice that one of these is masked.
+    // common/checkpoint/files_test.cc, built with --config=mutants, does for those of files.
     case Defence::kCheckpointBoundary:
     case Defence::kCheckpointPin:
     case Defence::kCheckpointSlots:
