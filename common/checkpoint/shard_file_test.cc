@@ -79,6 +79,15 @@ TEST_F(ShardFileTest, AnyReaderOfTheFormatFindsItsEntries) {
                                  "conv@2@0", "conv@2@0.slot0", "norm.mean@0", "table@0"));
 }
 
+TEST_F(ShardFileTest, ItIsDurableBeforeAnyoneElseSyncsTheFolder) {
+  const auto file = Write();
+  ASSERT_TRUE(file.ok()) << file.status();
+  disk_.Restart({});
+  const auto bytes = disk_.Get(kFileFolder, kFileName);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(bytes->size(), file->bytes());
+}
+
 TEST_F(ShardFileTest, AnotherRootIsNotWrittenTo) {
   const absl::Status other = Write(kTinyNonce + 1).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
