@@ -318,6 +318,7 @@ class Core {
   static absl::Time TrustedUntil(const Shard& shard, const std::string& why);
   bool IsPresent(const Shard& shard) const;
   bool IsSteady(const Shard& shard) const;
+  bool IsDeaf();
   void LookForSilence();
   void LookForSilence(Shard& shard);
   void Miss(Shard& shard, const std::string& why);
@@ -549,6 +550,7 @@ class Core {
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
   uint64_t last_question_ = 0;
+  absl::Duration deaf_for_;      // for how long nobody has been heard
   bool memory_awaited_ = false;  // a PENDING job waits for shard memory
   absl::Time pending_seen_;      // when LookAtPending last ran
   absl::Time last_step_;

@@ -19,8 +19,10 @@ constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 void Core::On(const event::Tick& event) {
   wall_ahead_ = event.wall - now_;
   TakeHeartbeats(event.heartbeats);
-  LookForSilence();
-  LoseTheSilent();
+  if (!IsDeaf()) {
+    LookForSilence();
+    LoseTheSilent();
+  }
   SetAsideWhoHangs();
   for (auto& [id, worker] : workers_) {
     for (auto& [uid, aside] : worker.aside) {

@@ -24,6 +24,11 @@ constexpr absl::Duration kSteady = absl::Milliseconds(500);
 constexpr absl::Duration kEndedJobsPeriod = absl::Seconds(1);  // between passes over all jobs
 constexpr int kEndedAtOnce = 32;                               // jobs that are unpacked
 
+// For longer than any single silence of a cluster that is heard. After the second time those that
+// are silent are lost, whoever is cut off.
+constexpr absl::Duration kDeaf = absl::Milliseconds(500);
+constexpr absl::Duration kDeafMost = absl::Minutes(1);
+
 }  // namespace
 
 // Whether the shard is heard, and answers. One that has not reported since the coordinator's start
@@ -128,6 +133,34 @@ void Core::Trust(Shard& shard) {
   trust.until = now_ + trust.time;
   shard.trusted_until = now_ + kTrust;
   shard.suspicion.reset();
+}
+
+// Whether nobody is heard: then the coordinator may be the one that is cut off. Silence is held
+// against nobody meanwhile, nor afterwards.
+bool Core::IsDeaf() {
+  size_t heard = 0;
+  absl::Time newest = absl::InfinitePast();
+  ForEachDaemon([&](const Daemon& daemon) {
+    if (daemon.fenced() || !daemon.heard) return;
+    ++heard;
+    newest = std::max(newest, daemon.last_heard);
+  });
+  const absl::Duration silence = heard > 1 ? now_ - newest : absl::ZeroDuration();
+  if (silence > kDeaf) {
+    deaf_for_ = silence;
+    return silence <= kDeafMost;
+  }
+  if (deaf_for_ == absl::ZeroDuration()) return false;
+  sentences_.push_back(absl::StrFormat("nobody was heard for %.1f s: nobody is blamed for it",
+                                       absl::ToDoubleSeconds(deaf_for_)));
+  ForEachDaemon(
+      [&](Daemon& daemon) { daemon.last_heard = std::min(now_, daemon.last_heard + deaf_for_); });
+  for (auto& [id, shard] : shards_) {
+    shard.report_by += deaf_for_;
+    shard.suspicion.reset();
+  }
+  deaf_for_ = absl::ZeroDuration();
+  return false;
 }
 
 void Core::LookForSilence() {

@@ -321,6 +321,34 @@ TEST_F(SilenceTest, TwoThatAreSilentAtOnceKeepWhatTheyShare) {
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
 }
 
+// The coordinator may be the one that is cut off. Who died meanwhile is lost as late as that.
+TEST_F(SilenceTest, ACoordinatorThatHearsNobodyBlamesNobody) {
+  Begin();
+  const auto all = [&](bool alive) {
+    for (auto& [name, worker] : cluster.workers) worker.alive = alive;
+    for (auto& [name, shard] : cluster.shards) shard.alive = alive;
+  };
+  for (const int seconds : {3, 8, 30}) {
+    all(false);
+    cluster.RunFor(absl::Seconds(seconds));
+    all(true);
+    cluster.RunFor(absl::Seconds(1));
+    EXPECT_EQ(State("ps-0"), "ready");
+    EXPECT_TRUE(IsSettled(DURABILITY_AUTO)) << seconds;
+    EXPECT_EQ(cluster.Status("a").failovers(), 0u);
+  }
+  all(false);
+  cluster.RunFor(absl::Seconds(8));
+  all(true);
+  Kill("ps-0");
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(State("ps-0"), "lost");
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  all(false);
+  cluster.RunFor(absl::Seconds(61));
+  EXPECT_TRUE(cluster.IsIn("a", FAILED)) << "it does not wait for ever";
+}
+
 // Whoever has the other copies is not heard when a shard is missed, but a moment later.
 TEST_F(SilenceTest, WhatASilentShardHasMovesAsSoonAsItMay) {
   Begin();
