@@ -25,7 +25,7 @@ ROLES = {
 
 def endless(name, folder):
     """A job that trains until it is cancelled, evaluated after each of many short epochs; in
-    fp16, which has metrics of its own."""
+    fp16 and with checkpoints, which have metrics of their own."""
     images, labels = write_idx(folder, samples=640)
     data = {"idx": {"images": images, "labels": labels}}
     job = job_file(
@@ -38,13 +38,14 @@ def endless(name, folder):
         stop={"epochs": 100000},
     )
     job["spec"]["precision"] = "fp16"
+    job["spec"]["checkpoint"] = {"everySteps": 100}
     return job
 
 
 class Admin(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.cluster = Cluster(shards=1, workers=2)
+        cls.cluster = Cluster(shards=1, workers=2, checkpoints=True)
         cls.addClassCleanup(lambda: cls.cluster.__exit__(None, None, None))
         cls.cluster.__enter__()
 
@@ -57,9 +58,11 @@ class Admin(unittest.TestCase):
     def start(self, name):
         self.cluster.submit(endless(name, self.cluster.directory))
         self.cluster.wait_progress(name, epoch=1)
-        wait_until(
-            lambda: "starling_job_test_accuracy" in self.metrics("coordinator"), 60, "an evaluation"
-        )
+        for metric, what in (
+            ("starling_job_test_accuracy", "an evaluation"),
+            ("starling_checkpoint_last_success_timestamp_seconds", "a checkpoint"),
+        ):
+            wait_until(lambda m=metric: m in self.metrics("coordinator"), 60, what)
 
     def finish(self, name):
         self.cluster.cli("cancel", name)
