@@ -165,7 +165,7 @@ TEST(CheckpointStoreTest, ADroppedOneIsGoneBeforeItsRoomIsFree) {
   MemoryDisk disk;
   ASSERT_TRUE(WriteTinyCheckpoint(disk, Numbered(1), 5, 2).ok());
   ASSERT_TRUE(DropCheckpoint(disk, Numbered(1)).ok());
-  disk.Restart({.data = false, .names = false});
+  disk.Restart({});
   EXPECT_THAT(Listed(disk), IsEmpty());
   EXPECT_THAT(*disk.List(""), ElementsAre(ToString(Numbered(1)) + kDeletedSuffix));
   ASSERT_TRUE(RemoveDropped(disk, Numbered(1)).ok());
