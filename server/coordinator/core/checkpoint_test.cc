@@ -986,7 +986,7 @@ TEST_F(CheckpointTest, HasThePolicyThatIsDecidedForItsStep) {
   Submit(Bsp("a"));
   cluster.RunFor(absl::Seconds(1));
   ForEachShard([](auto& shard) {
-    shard.deaf = true;
+    shard.lags = true;
     shard.checkpoint_pace = 0;
   });
   const CallId call = Create("a");

@@ -434,7 +434,7 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   uint64_t& policy = policies_[uid];
   EXPECT_TRUE(orders.policy().in_force()) << "a shard may not have heard of it before";
   const PolicyRecord& newest = orders.has_next_policy() ? orders.next_policy() : orders.policy();
-  if (Covered(uid) >= newest.step()) policy = newest.number();
+  if (Covered(uid) >= newest.step() && !shard.lags) policy = newest.number();
   status.set_policy(policy);
   bool& bsp = shard.bsp[uid];
   if (!shard.deaf) bsp = orders.policy().policy().kind() == Policy::BSP;

@@ -82,6 +82,7 @@ class MiniCluster {
     uint64_t generation = 0;
     std::map<uint64_t, bool> bsp;  // by job uid: the policy that its partitions follow is BSP
     bool deaf = false;             // it follows no new policy
+    bool lags = false;             // its partitions do not come to where one begins
     std::string refuses;           // not empty: why it can hold no partition
     std::string refuses_backups;   // the same, of backups alone
     bool differs = false;          // that is because its copies differ from their primaries
