@@ -162,7 +162,8 @@ TEST_F(ShardFileTest, ALargeFileIsSyncedWhileItIsWritten) {
   for (uint64_t i = 0; i < 66; ++i)  // of 1 MiB
     blocks.push_back({BlockName{"w", i * limits::kSliceElementsMax}, *values, values});
   capture.Add(std::move(blocks));
-  const uint64_t before = 3 + 1 + 64 + 1;  // the nonce, the file; the header, blocks and a sync
+  // The nonce, whether the file is there, the file; the header, blocks and a sync.
+  const uint64_t before = 3 + 1 + 1 + 64 + 1;
   disk_.FaultAt(disk_.operations() + before, DiskFault::kCrash);
   EXPECT_FALSE(
       WriteShardFile(disk_, kFileId, kTinyNonce, 27, ShardId(1), capture, [](uint64_t) {}).ok());
