@@ -21,7 +21,8 @@ VIEWS = {
 @unittest.skipUnless(browser.PROGRAM, "no Chromium: run tools/setup.sh --pictures")
 class Page(unittest.TestCase):
     def test_the_page_beside_a_training_job(self):
-        with Cluster(shards=2, workers=2) as cluster, browser.Browser() as chromium:
+        cluster_of_it = Cluster(shards=2, workers=2, checkpoints=True)
+        with cluster_of_it as cluster, browser.Browser() as chromium:
             cluster.submit(endless("seen", cluster.directory))
             cluster.wait_progress("seen", epoch=2)
             address = f"http://127.0.0.1:{cluster.admin_port('coordinator')}/"

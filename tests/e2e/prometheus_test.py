@@ -95,7 +95,7 @@ class Prometheus:
 )
 class PrometheusTest(unittest.TestCase):
     def test_it_scrapes_a_training_cluster(self):
-        with Cluster(shards=2, workers=2) as cluster:
+        with Cluster(shards=2, workers=2, checkpoints=True) as cluster:
             prometheus = Prometheus(cluster.directory, {d: cluster.admin_port(d) for d in DAEMONS})
             self.addCleanup(prometheus.stop)
             cluster.submit(endless(JOB, cluster.directory))

@@ -735,6 +735,9 @@ TEST_F(CheckpointTest, WithAnOlderStateNoJobGetsTheUidOfAnothersCheckpoints) {
   const absl::Status early = SubmitError(Bsp("b", 50));
   EXPECT_TRUE(absl::IsUnavailable(early)) << early;
   EXPECT_THAT(std::string(early.message()), HasSubstr("are not listed yet: EIO"));
+  JobSpec without = Bsp("c");
+  without.clear_checkpoint();
+  EXPECT_TRUE(SubmitError(without).ok()) << "a disk that fails keeps no other job out";
   cluster.lists = absl::OkStatus();
   cluster.RunFor(absl::Seconds(11));
   Submit(Bsp("b", 50));

@@ -128,7 +128,7 @@ struct Shard : Daemon {
   // Somebody's connection to it broke, and it is asked whether it lives: see silence.cc.
   struct Suspicion {
     std::string why;
-    uint64_t question = 0;                  // the first one
+    uint64_t question;                      // the first one
     absl::Time until;                       // of the last question
     std::optional<absl::Time> asked_again;  // when
   };

@@ -21,8 +21,9 @@ namespace {
 // Submissions that wait for a worker to inspect their data.
 constexpr size_t kSubmissionsQueuedMax = 1000;
 constexpr uint64_t kSubmissionsQueuedBytesMax = 64 << 20;
-constexpr size_t kWorkersShown = 4;          // in a message
-constexpr size_t kDeviceTextBytesMax = 400;  // per worker
+constexpr size_t kWorkersShown = 4;                           // in a message
+constexpr absl::Duration kFirstListWait = absl::Seconds(10);  // for the checkpoints that are there
+constexpr size_t kDeviceTextBytesMax = 400;                   // per worker
 
 // The specification is kept in memory and on disk, and sent to all daemons of the job.
 absl::Status CheckSpecSize(const JobSpec& spec) {
@@ -76,9 +77,13 @@ absl::Status Core::CheckSubmission(const SubmitRequest& request) const {
   STARLING_RETURN_IF_ERROR(CheckOutput(spec));
   STARLING_RETURN_IF_ERROR(CheckDevice(spec));
   if (spec.has_checkpoint()) STARLING_RETURN_IF_ERROR(CheckCheckpoints());
-  // A job's uid must not be one of a job whose checkpoints are there.
-  if (!options_.checkpoint_root.empty() && !checkpoints_listed_)
+  // A job's uid must not be one of a job whose checkpoints are there. A disk that fails or hangs
+  // keeps only jobs out that want some.
+  const bool listing = checkpoints_trouble_.empty() && now_ < started_ + kFirstListWait;
+  if (!options_.checkpoint_root.empty() && !checkpoints_listed_ &&
+      (spec.has_checkpoint() || listing)) {
     return absl::UnavailableError(NotListedText());
+  }
   uint64_t bytes = spec.ByteSizeLong();
   for (const auto& [name, other] : submissions_) {
     bytes += other.request.spec().ByteSizeLong();
