@@ -15,7 +15,7 @@ namespace action = shard::action;
 
 // Whether this shard's root is the coordinator's. One that is not (yet) is looked at again.
 void ShardHost::FindCheckpointRoot(uint64_t cluster, uint64_t nonce) {
-  constexpr absl::Duration kFindAgainAfter = absl::Seconds(1);
+  static constexpr absl::Duration kFindAgainAfter = absl::Seconds(1);
   if (checkpoint_writer_ == nullptr || nonce == checkpoint_nonce_ || finds_root_ ||
       control_->Now() < find_root_at_)
     return;
