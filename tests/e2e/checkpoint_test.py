@@ -18,7 +18,8 @@ from tests.e2e.cluster import (
     wait_until,
 )
 
-STEPS = 120
+STEPS = 400
+ENDLESS = {"steps": 100_000}  # until it is cancelled
 
 
 def checkpoints(cluster, job=None):
@@ -133,7 +134,7 @@ class Checkpoints(unittest.TestCase):
     def test_an_exported_checkpoint_is_the_job_at_that_step(self):
         adam = {"adam": {"learningRate": 0.003}}  # whatever the last step is
         with Cluster(shards=2, workers=1, checkpoints=True) as cluster:
-            cluster.submit(self.job("long", optimizer=adam))
+            cluster.submit(self.job("long", optimizer=adam, stop=ENDLESS))
             cluster.wait_progress("long", step=20)
             taken = create(cluster, "long")
             step = int(checkpoints(cluster)[0]["step"])
@@ -186,7 +187,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_begins_another_job_with_its_values(self):
         with Cluster(shards=2, workers=1, checkpoints=True) as cluster:
-            cluster.submit(self.job("old"))
+            cluster.submit(self.job("old", stop=ENDLESS))
             cluster.wait_progress("old", step=20)
             taken = create(cluster, "old")
             cluster.cli("cancel", "old")
