@@ -9,7 +9,8 @@ from dataclasses import asdict
 
 from tests.e2e.faults import CUT, KILL, PAUSE
 
-DETECTION = 5.0  # seconds of silence: CoordinatorOptions::liveness
+WORKER_DETECTION = 5.0  # seconds of silence: CoordinatorOptions::liveness
+SHARD_DETECTION = 2.0  # the same: shard_liveness
 ACK_P50_MAX, ACK_P95_MAX = 1.0, 3.0  # seconds, after kill -9 of a shard
 ACK_MORE_MAX = 2.0  # seconds after detection, or after the end of a shorter pause or cut
 ANSWER_MAX = 5.0  # seconds from a coordinator's restart until it answers
@@ -63,7 +64,7 @@ class Updates:
 
 def hindered_until(fault):
     """When a fault no longer keeps training waiting: a worker's, once others compute its part."""
-    return max(fault.recovered, fault.ended + (DETECTION if fault.role == "worker" else 0))
+    return max(fault.recovered, fault.ended + (WORKER_DETECTION if fault.role == "worker" else 0))
 
 
 def beside(fault, faults, end):
@@ -162,7 +163,7 @@ def _judge_shards(rows, judge):
             kills["p50"] <= ACK_P50_MAX and kills["p95"] <= ACK_P95_MAX,
         )
     late = [
-        row["first_ack"] - min(row["seconds"], DETECTION)
+        row["first_ack"] - min(row["seconds"], SHARD_DETECTION)
         for row in rows
         if row["kind"] in (PAUSE, CUT)
     ]

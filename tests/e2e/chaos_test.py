@@ -102,8 +102,8 @@ class Report(unittest.TestCase):
         self.assertEqual(len(judged(KILL, 1.1, others=[worker])), 1)
         self.assertEqual(judged(PAUSE, 3.9, ended=102.0), [])
         self.assertEqual(len(judged(PAUSE, 4.1, ended=102.0)), 1)
-        self.assertEqual(judged(CUT, 6.9, ended=120.0), [])
-        self.assertEqual(len(judged(CUT, 7.1, ended=120.0)), 1)
+        self.assertEqual(judged(CUT, 3.9, ended=120.0), [])
+        self.assertEqual(len(judged(CUT, 4.1, ended=120.0)), 1)
 
     def test_the_coordinators_absence_is_judged(self):
         def judged(answered, seen):
