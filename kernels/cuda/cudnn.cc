@@ -114,12 +114,27 @@ std::vector<int64_t> ListOf(const std::array<int64_t, kSize>& array) {
   return std::vector<int64_t>(array.begin(), array.end());
 }
 
-// A handle; one thread at a time assigns a stream and uses it.
+// For planning; one thread at a time uses it.
 struct Handle {
   int sm_version = kHopper;  // the GPU's; set before the first plan
   absl::Mutex mutex;
   cudnnHandle_t handle ABSL_GUARDED_BY(mutex) = nullptr;
 };
+
+// The handle with which plans run on `stream`, made at the first call. Streams share none: a handle
+// that moves from one stream to another while both are captured is not safe.
+absl::StatusOr<cudnnHandle_t> HandleOf(CudaStream& stream) {
+  std::shared_ptr<void>& kept = stream.cudnn_handle();
+  if (kept == nullptr) {
+    cudnnHandle_t made = nullptr;
+    STARLING_RETURN_IF_ERROR(Said(fe::detail::create_handle(&made), "cudnnCreate"));
+    kept = std::shared_ptr<void>(made, [](void* handle) {
+      static_cast<void>(fe::detail::destroy_handle(static_cast<cudnnHandle_t>(handle)));
+    });
+    STARLING_RETURN_IF_ERROR(Said(fe::detail::set_stream(made, stream.get()), "cudnnSetStream"));
+  }
+  return static_cast<cudnnHandle_t>(kept.get());
+}
 
 // A graph, and the plan chosen for it. Subclasses describe the graph.
 class PlannedGraph {
@@ -194,7 +209,7 @@ class PlannedGraph {
 
   absl::Status Execute(absl::Span<const Place> places, void* workspace, CudaStream& stream) const {
     return Guarded([&] {
-      absl::MutexLock lock(&handle_->mutex);
+      absl::MutexLock lock(&mutex_);
       return ExecutePlan(chosen_, places, AlignedScratch(workspace), stream);
     });
   }
@@ -229,19 +244,17 @@ class PlannedGraph {
   }
 
   absl::Status ExecutePlan(int64_t plan, absl::Span<const Place> places, void* workspace,
-                           CudaStream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+                           CudaStream& stream) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const Place& place : places) pointers_[place.tensor] = const_cast<void*>(place.memory);
-    STARLING_RETURN_IF_ERROR(
-        Said(fe::detail::set_stream(handle_->handle, stream.get()), "cudnnSetStream"));
-    return Said(graph_.execute_plan_at_index(handle_->handle, pointers_, workspace, plan),
-                "execute");
+    STARLING_ASSIGN_OR_RETURN(const cudnnHandle_t handle, HandleOf(stream));
+    return Said(graph_.execute_plan_at_index(handle, pointers_, workspace, plan), "execute");
   }
 
   // Times built plans. Blocks as long as they take.
   absl::StatusOr<int64_t> FastestOf(const std::vector<int64_t>& plans,
-                                    absl::Span<const Extent> extents)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+                                    absl::Span<const Extent> extents) {
     const BesideCaptures beside;
+    absl::MutexLock lock(&mutex_);
     const auto whole = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
     size_t workspace = 0;
     for (int64_t plan : plans) {
@@ -272,7 +285,7 @@ class PlannedGraph {
   absl::StatusOr<std::vector<float>> TimesOf(int64_t plan, absl::Span<const Place> places,
                                              void* workspace, CudaStream& stream,
                                              Stopwatch& watch) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(handle_->mutex) {
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     std::vector<float> times;
     for (int run = 0; run <= kTimedRuns; ++run) {
       // Launching a small convolution takes the host longer than running it takes the GPU, so
@@ -292,8 +305,9 @@ class PlannedGraph {
 
   int64_t chosen_ = 0;
   size_t workspace_bytes_ = 0;
-  // Filled by one call at a time, under the handle's mutex; kept, so that a call allocates nothing.
-  mutable std::unordered_map<int64_t, void*> pointers_;
+  mutable absl::Mutex mutex_;
+  // Filled by one call at a time; kept, so that a call allocates nothing.
+  mutable std::unordered_map<int64_t, void*> pointers_ ABSL_GUARDED_BY(mutex_);
 };
 
 class PlanOfConvolution : public ConvolutionPlan, private PlannedGraph {

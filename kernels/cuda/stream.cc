@@ -59,6 +59,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create() {
 // Errors here cannot be handled.
 CudaStream::~CudaStream() {
   static_cast<void>(cudaStreamSynchronize(stream_));
+  cudnn_handle_.reset();
   static_cast<void>(cudaStreamDestroy(stream_));
 }
 

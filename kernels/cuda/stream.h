@@ -87,12 +87,15 @@ class CudaStream : public Stream {
   cudaStream_t get() const { return stream_; }
   // From here on, Synchronize checks `watch`.
   void Watch(const std::shared_ptr<IndexWatch>& watch);
+  // cudnn.cc's: the library's handle for this stream, destroyed with it.
+  std::shared_ptr<void>& cudnn_handle() { return cudnn_handle_; }
 
  private:
   explicit CudaStream(cudaStream_t stream) : stream_(stream) {}
 
   const cudaStream_t stream_;
   std::vector<std::shared_ptr<IndexWatch>> watches_;
+  std::shared_ptr<void> cudnn_handle_;
 };
 
 }  // namespace starling::cuda
