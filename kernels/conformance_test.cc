@@ -546,6 +546,149 @@ TEST(JudgementTest, SignsPredict) {
   EXPECT_EQ(CountCorrect({2, 3, 0, true}, logits, labels.data()), (std::vector<uint32_t>{2, 2}));
 }
 
+// ---- Logits -------------------------------------------------------------------------------------
+
+// A linear operator's logits and their loss, forward and backward.
+struct LogitsOutcome {
+  std::vector<float> losses, dx, dweight, dbias;
+  std::vector<uint32_t> correct;
+};
+
+// `judged`: the logits have the format that the device prefers; otherwise they are plain.
+LogitsOutcome RunLogits(bool judged, DataType type, int64_t rows, int64_t features, int64_t classes,
+                        const std::vector<float>& values, const std::vector<int32_t>& labels) {
+  Device& device = TheDevice();
+  const std::unique_ptr<Stream> stream = *device.CreateStream();
+  OperatorSpec head = {.name = "head",
+                       .op = "linear",
+                       .type = type,
+                       .input_shapes = {{rows, features}},
+                       .parameter_shapes = {{classes, features}, {classes}},
+                       .output_shape = {rows, classes},
+                       .plain_output = !judged,
+                       .judged_output = judged};
+  const std::unique_ptr<OperatorKernel> linear = *device.CreateOperator(head);
+  OperatorSpec loss_spec = {.name = "loss",
+                            .op = "softmax_cross_entropy",
+                            .attributes = {{"reduction", std::string("mean")}},
+                            .type = type,
+                            .input_shapes = {{rows, classes}, {rows}},
+                            .input_formats = {linear->output_format(), ValueFormat()},
+                            .output_shape = {rows},
+                            .plain_output = true};
+  const std::unique_ptr<OperatorKernel> loss = *device.CreateOperator(loss_spec);
+  EXPECT_EQ(loss->input_bytes(0), linear->output_bytes());
+  const auto buffer = [&](size_t bytes) {
+    return std::make_unique<Buffer>(device, *stream, std::max<size_t>(bytes, 4));
+  };
+  const auto uploaded = [&](const void* from, size_t bytes) {
+    std::unique_ptr<Buffer> to = buffer(bytes);
+    EXPECT_TRUE(device.CopyToDevice(to->data(), from, bytes, *stream).ok());
+    return to;
+  };
+  const size_t x_count = rows * features, w_count = classes * features;
+  const auto x = uploaded(values.data(), x_count * 4);
+  const auto w = uploaded(values.data() + x_count, w_count * 4);
+  const auto b = uploaded(values.data() + x_count + w_count, classes * 4);
+  const auto y = uploaded(labels.data(), rows * 4);
+  const auto logits = buffer(linear->output_bytes()), gradient = buffer(linear->output_bytes());
+  const auto losses = buffer(rows * 4), dx = buffer(x_count * 4), dw = buffer(w_count * 4);
+  const auto db = buffer(classes * 4), correct = buffer(rows * 4);
+  const auto saved = buffer(linear->saved_bytes()), loss_saved = buffer(loss->saved_bytes());
+  const auto work = buffer(std::max(linear->workspace_bytes(), loss->workspace_bytes()));
+
+  const void* const linear_inputs[] = {x->data()};
+  const float* const parameters[] = {static_cast<const float*>(w->data()),
+                                     static_cast<const float*>(b->data())};
+  const void* const loss_inputs[] = {logits->data(), y->data()};
+  EXPECT_TRUE(linear
+                  ->Forward({.inputs = linear_inputs,
+                             .parameters = parameters,
+                             .output = logits->data(),
+                             .saved = saved->data(),
+                             .workspace = work->data()},
+                            *stream)
+                  .ok());
+  EXPECT_TRUE(loss->Forward({.inputs = loss_inputs,
+                             .output = losses->data(),
+                             .saved = loss_saved->data(),
+                             .workspace = work->data()},
+                            *stream)
+                  .ok());
+  EXPECT_TRUE(device
+                  .CountCorrect({rows, 1, classes, false, linear->output_format()}, logits->data(),
+                                y->data(), static_cast<uint32_t*>(correct->data()), *stream)
+                  .ok());
+  void* const loss_gradients[] = {gradient->data(), nullptr};
+  EXPECT_TRUE(loss->Backward({.inputs = loss_inputs,
+                              .output = losses->data(),
+                              .grad_inputs = loss_gradients,
+                              .saved = loss_saved->data(),
+                              .workspace = work->data(),
+                              .global_batch = rows},
+                             *stream)
+                  .ok());
+  void* const linear_gradients[] = {dx->data()};
+  float* const parameter_gradients[] = {static_cast<float*>(dw->data()),
+                                        static_cast<float*>(db->data())};
+  EXPECT_TRUE(linear
+                  ->Backward({.inputs = linear_inputs,
+                              .parameters = parameters,
+                              .output = logits->data(),
+                              .grad_output = gradient->data(),
+                              .grad_inputs = linear_gradients,
+                              .grad_parameters = parameter_gradients,
+                              .saved = saved->data(),
+                              .workspace = work->data(),
+                              .global_batch = rows},
+                             *stream)
+                  .ok());
+  const auto read = [&]<typename T>(const Buffer& from, size_t count, std::vector<T>* to) {
+    to->resize(count);
+    EXPECT_TRUE(device.CopyFromDevice(to->data(), from.data(), count * 4, *stream).ok());
+  };
+  LogitsOutcome outcome;
+  read(*losses, rows, &outcome.losses);
+  read(*dx, x_count, &outcome.dx);
+  read(*dw, w_count, &outcome.dweight);
+  read(*db, classes, &outcome.dbias);
+  read(*correct, rows, &outcome.correct);
+  EXPECT_TRUE(stream->Synchronize().ok());
+  return outcome;
+}
+
+// Whatever format the logits have, they mean the same to the loss, its gradient and the judgement.
+TEST(LogitsTest, MeanTheSameInTheDevicesFormat) {
+  constexpr int64_t kRows = 70, kFeatures = 24;
+  for (const DataType type : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
+    for (const int64_t classes : {int64_t{10}, int64_t{96}, int64_t{301}}) {
+      SCOPED_TRACE(absl::StrCat(DataTypeName(type), ", ", classes, " classes"));
+      std::mt19937 random(static_cast<uint32_t>(classes));
+      std::vector<float> values(kRows * kFeatures + classes * kFeatures + classes);
+      for (float& v : values) v = std::normal_distribution<float>()(random);
+      std::vector<int32_t> labels(kRows);
+      for (int32_t& label : labels) label = static_cast<int32_t>(random() % classes);
+      const LogitsOutcome plain = RunLogits(false, type, kRows, kFeatures, classes, values, labels);
+      const LogitsOutcome judged = RunLogits(true, type, kRows, kFeatures, classes, values, labels);
+      EXPECT_EQ(plain.correct, judged.correct);
+      const double tolerance = type == DataType::kFp32 ? 1e-5 : 0.02;
+      const auto alike = [&](const std::vector<float>& a, const std::vector<float>& b) {
+        double difference = 0, size = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+          difference += std::pow(double{a[i]} - b[i], 2);
+          size += std::pow(double{a[i]}, 2);
+        }
+        EXPECT_GT(size, 0);
+        EXPECT_LE(difference, tolerance * tolerance * size);  // not if either is NaN
+      };
+      alike(plain.losses, judged.losses);
+      alike(plain.dx, judged.dx);
+      alike(plain.dweight, judged.dweight);
+      alike(plain.dbias, judged.dbias);
+    }
+  }
+}
+
 TEST(UpdatingDeviceTest, OnlyTheCpuRunsNoOptimizerSteps) {
   EXPECT_EQ(dynamic_cast<UpdatingDevice*>(&TheDevice()) == nullptr, DeviceName() == "cpu");
 }

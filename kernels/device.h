@@ -85,6 +85,8 @@ struct Judgement {
   // Otherwise: labels are int32, each for a row of `classes` logits; correct if it is the index of
   // the greatest one, the first among equals.
   bool binary = false;
+  // Of the logits; plain if binary, else an OperatorSpec::judged_output's or plain.
+  ValueFormat logits;
 };
 
 // Thread-safe. Outlives everything that it creates.
@@ -145,7 +147,7 @@ class Device {
 
   // correct[i]: the number of sample i's labels that its logits predict; unspecified if any logit
   // is NaN. All in device memory, so that logits need not leave it.
-  virtual absl::Status CountCorrect(const Judgement& judgement, const float* logits,
+  virtual absl::Status CountCorrect(const Judgement& judgement, const void* logits,
                                     const void* labels, uint32_t* correct, Stream& stream) = 0;
 
   // kInvalidArgument: shapes, formats or attributes that the operator does not accept (names the

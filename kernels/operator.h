@@ -65,7 +65,9 @@ struct OperatorSpec {
   std::vector<ValueFormat> input_formats;  // one per input; empty: all plain
   std::vector<Shape> parameter_shapes;     // in the operator's order (weight, bias, mean, variance)
   Shape output_shape;                      // micro-batch first; checked against the operator's rule
-  bool plain_output = false;  // the output must be plain (logits); a loss's output always is
+  bool plain_output = false;               // the output must be plain; a loss's output always is
+  // The output (logits, one row per label) must have a format that Device::CountCorrect reads.
+  bool judged_output = false;
   // The device may time several algorithms and use the fastest, so results may differ in the last
   // bits between processes. The CPU has no such choice and ignores this.
   bool tune = false;

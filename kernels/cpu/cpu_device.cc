@@ -105,9 +105,9 @@ class CpuDevice : public Device {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
-  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+  absl::Status CountCorrect(const Judgement& judgement, const void* logits, const void* labels,
                             uint32_t* correct, Stream&) override {
-    CountCorrectOnHost(judgement, logits, labels, correct);
+    CountCorrectOnHost(judgement, static_cast<const float*>(logits), labels, correct);
     return absl::OkStatus();
   }
   absl::Status Zero(void* to, size_t bytes, Stream&) override {
@@ -272,7 +272,9 @@ CpuKernelPtr CpuDevice::MakeOfFp32(const OperatorSpec& spec,
 }
 
 absl::StatusOr<std::unique_ptr<OperatorKernel>> CpuDevice::CreateOperator(
-    const OperatorSpec& spec) {
+    const OperatorSpec& given) {
+  OperatorSpec spec = given;
+  spec.plain_output = given.plain_output || given.judged_output;
   absl::StatusOr<OperatorGeometry> geometry = ResolveGeometry(spec);
   if (!geometry.ok()) return geometry.status();
   if (absl::Status status = CheckFormats(spec, *geometry); !status.ok()) return status;

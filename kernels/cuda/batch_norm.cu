@@ -9,13 +9,25 @@ namespace starling::cuda {
 namespace {
 
 // Sums x minus the channel's first element, which is near its mean: the squares lose no digits.
-template <typename T>
-struct ShiftedPair {
+template <typename T, int kPack>
+struct ShiftedPairs {
   const T* x;
-  int64_t columns;
-  __device__ float2 operator()(int64_t row, int64_t column) const {
-    const float d = ToFloat(x[row * columns + column]) - ToFloat(x[column]);
-    return make_float2(d, d * d);
+  struct Factors {
+    float shift[kPack];
+  };
+  __device__ Factors Of(int64_t column) const {
+    Factors f;
+    for (int k = 0; k < kPack; ++k) f.shift[k] = ToFloat(x[column + k]);
+    return f;
+  }
+  __device__ void Add(const Factors& f, int64_t, int64_t i, float* first, float* second) const {
+    const Pack<T, kPack> in = LoadPack<kPack>(x + i);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const float d = ToFloat(in.at[k]) - f.shift[k];
+      first[k] += d;
+      second[k] += d * d;
+    }
   }
 };
 
@@ -34,32 +46,92 @@ struct StoreStatistics {
   }
 };
 
-// dy where the ReLU passed its input.
-template <typename T>
-__device__ float Passed(const T* y, const T* dy, int64_t i) {
-  return y == nullptr || ToFloat(y[i]) > 0.0f ? ToFloat(dy[i]) : 0.0f;
-}
+// The ReLU after batch norm, of which the gradients must know where it passed its input: all of it
+// if there is none; else from its output or, which reads less, from the input of batch norm, by the
+// same arithmetic as in Normalize.
+enum class Mask { kNone, kOutput, kInput };
 
-template <typename T>
-struct GradientPair {
+// What the gradients read of kPack elements.
+template <typename T, int kPack, Mask kMask>
+struct GradientInputs {
+  Pack<T, kPack> x, y, dy;
+
+  __device__ static GradientInputs At(const T* x, const T* y, const T* dy, int64_t i) {
+    GradientInputs in;
+    in.x = LoadPack<kPack>(x + i);
+    in.dy = LoadPack<kPack>(dy + i);
+    if constexpr (kMask == Mask::kOutput) in.y = LoadPack<kPack>(y + i);
+    return in;
+  }
+};
+
+// Per channel, for the mask.
+template <int kPack, Mask kMask>
+struct MaskFactors {
+  float slope[kMask == Mask::kInput ? kPack : 1], offset[kMask == Mask::kInput ? kPack : 1];
+
+  __device__ static MaskFactors Of(const ChannelFactors& factors, int64_t column) {
+    MaskFactors f{};
+    if constexpr (kMask == Mask::kInput) {
+      for (int k = 0; k < kPack; ++k) {
+        f.slope[k] = factors.scale[column + k] * factors.weight[column + k];
+        f.offset[k] = factors.bias[column + k];
+      }
+    }
+    return f;
+  }
+  // dy where the ReLU passed its input; `centred`: x minus the channel's mean.
+  template <typename T>
+  __device__ float Passed(const GradientInputs<T, kPack, kMask>& in, float centred, int k) const {
+    const float dy = ToFloat(in.dy.at[k]);
+    if constexpr (kMask == Mask::kOutput) return ToFloat(in.y.at[k]) > 0.0f ? dy : 0.0f;
+    if constexpr (kMask == Mask::kInput) {
+      return centred * slope[k] + offset[k] > 0.0f ? dy : 0.0f;
+    }
+    return dy;
+  }
+};
+
+template <typename T, int kPack, Mask kMask>
+struct GradientPairs {
   const T* x;
   const T* y;
   const T* dy;
   ChannelFactors factors;
-  int64_t columns;
-  __device__ float2 operator()(int64_t row, int64_t column) const {
-    const int64_t i = row * columns + column;
-    const float g = Passed(y, dy, i);
-    return make_float2(g, g * (ToFloat(x[i]) - factors.mean[column]) * factors.scale[column]);
+  struct Factors {
+    float mean[kPack], scale[kPack];
+    MaskFactors<kPack, kMask> mask;
+  };
+  __device__ Factors Of(int64_t column) const {
+    Factors f;
+    for (int k = 0; k < kPack; ++k) {
+      f.mean[k] = factors.mean[column + k];
+      f.scale[k] = factors.scale[column + k];
+    }
+    f.mask = MaskFactors<kPack, kMask>::Of(factors, column);
+    return f;
+  }
+  __device__ void Add(const Factors& f, int64_t, int64_t i, float* first, float* second) const {
+    const auto in = GradientInputs<T, kPack, kMask>::At(x, y, dy, i);
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const float centred = ToFloat(in.x.at[k]) - f.mean[k];
+      const float g = f.mask.Passed(in, centred, k);
+      first[k] += g;
+      second[k] += g * centred * f.scale[k];
+    }
   }
 };
 
+// Also weights the batch's statistics with its share of the step.
 struct StoreSums {
-  float* first;
-  float* second;
+  BatchNormSums to;
+  ChannelFactors factors;
   __device__ void operator()(int64_t column, Two sum) const {
-    first[column] = static_cast<float>(sum.first);
-    second[column] = static_cast<float>(sum.second);
+    to.dy[column] = static_cast<float>(sum.first);
+    to.product[column] = static_cast<float>(sum.second);
+    if (to.mean_share != nullptr) to.mean_share[column] = factors.mean[column] * to.share;
+    if (to.variance_share != nullptr) to.variance_share[column] = to.variance[column] * to.share;
   }
 };
 
@@ -69,20 +141,7 @@ __global__ void InverseRootKernel(const float* variance, float epsilon, int64_t 
   if (c < channels) scale[c] = 1.0f / sqrtf(variance[c] + epsilon);
 }
 
-// Each thread stays in its column and reads its factors once.
-template <typename T, typename Map>
-__global__ void MapColumnsKernel(ColumnPlan plan, Map map) {
-  const int64_t column = int64_t{blockIdx.x} * kTileColumns + threadIdx.x;
-  if (column >= plan.columns) return;
-  const auto factors = map.Of(column);
-  const int64_t first = int64_t{blockIdx.y} * kTileRows + threadIdx.y;
-  const int64_t stride = int64_t{gridDim.y} * kTileRows;
-  for (int64_t row = first; row < plan.rows; row += stride) {
-    map.Apply(factors, row * plan.columns + column);
-  }
-}
-
-template <typename T>
+template <typename T, int kPack>
 struct Normalize {
   const T* x;
   const T* other;
@@ -90,19 +149,40 @@ struct Normalize {
   ChannelFactors factors;
   T* y;
   struct Factors {
-    float mean, slope, offset;
+    float mean[kPack], slope[kPack], offset[kPack];
   };
-  __device__ Factors Of(int64_t c) const {
-    return {factors.mean[c], factors.scale[c] * factors.weight[c], factors.bias[c]};
+  struct Inputs {
+    Pack<T, kPack> x, other;
+  };
+  __device__ Factors Of(int64_t column) const {
+    Factors f;
+    for (int k = 0; k < kPack; ++k) {
+      const int64_t c = column + k;
+      f.mean[k] = factors.mean[c];
+      f.slope[k] = factors.scale[c] * factors.weight[c];
+      f.offset[k] = factors.bias[c];
+    }
+    return f;
   }
-  __device__ void Apply(const Factors& f, int64_t i) const {
-    float value = (ToFloat(x[i]) - f.mean) * f.slope + f.offset;
-    if (other != nullptr) value += ToFloat(other[i]);
-    y[i] = FromFloat<T>(relu && value <= 0.0f ? 0.0f : value);
+  __device__ Inputs Read(int64_t i) const {
+    Inputs in;
+    in.x = LoadPack<kPack>(x + i);
+    if (other != nullptr) in.other = LoadPack<kPack>(other + i);
+    return in;
+  }
+  __device__ void Write(const Factors& f, const Inputs& in, int64_t i) const {
+    Pack<T, kPack> out;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      float value = (ToFloat(in.x.at[k]) - f.mean[k]) * f.slope[k] + f.offset[k];
+      if (other != nullptr) value += ToFloat(in.other.at[k]);
+      out.at[k] = FromFloat<T>(relu && value <= 0.0f ? 0.0f : value);
+    }
+    StorePack(y + i, out);
   }
 };
 
-template <typename T>
+template <typename T, int kPack, Mask kMask>
 struct Gradient {
   const T* x;
   const T* y;
@@ -113,33 +193,63 @@ struct Gradient {
   float rows;
   T* dx;
   T* dother;
+  // dx = slope * dy - offset - (x - mean) * slant
   struct Factors {
-    float mean, scale, slope, dy_mean, product_mean;
+    float mean[kPack], slope[kPack], offset[kPack], slant[kPack];
+    MaskFactors<kPack, kMask> mask;
   };
-  __device__ Factors Of(int64_t c) const {
-    const float scale = factors.scale[c];
-    return {factors.mean[c], scale, scale * factors.weight[c], dy_sums[c] / rows,
-            product_sums[c] / rows};
+  __device__ Factors Of(int64_t column) const {
+    Factors f;
+    for (int k = 0; k < kPack; ++k) {
+      const int64_t c = column + k;
+      const float scale = factors.scale[c], slope = scale * factors.weight[c];
+      f.mean[k] = factors.mean[c];
+      f.slope[k] = slope;
+      f.offset[k] = slope * (dy_sums[c] / rows);
+      f.slant[k] = slope * scale * (product_sums[c] / rows);
+    }
+    f.mask = MaskFactors<kPack, kMask>::Of(factors, column);
+    return f;
   }
-  // Reads dy before writing dx, which may alias it.
-  __device__ void Apply(const Factors& f, int64_t i) const {
-    const float g = Passed(y, dy, i);
-    if (dother != nullptr) dother[i] = FromFloat<T>(g);
-    if (dx == nullptr) return;
-    const float normal = (ToFloat(x[i]) - f.mean) * f.scale;
-    dx[i] = FromFloat<T>(f.slope * (g - f.dy_mean - normal * f.product_mean));
+  // Reads dy before dx, which may alias it, is written.
+  __device__ GradientInputs<T, kPack, kMask> Read(int64_t i) const {
+    return GradientInputs<T, kPack, kMask>::At(x, y, dy, i);
+  }
+  __device__ void Write(const Factors& f, const GradientInputs<T, kPack, kMask>& in,
+                        int64_t i) const {
+    Pack<T, kPack> passed, out;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      const float centred = ToFloat(in.x.at[k]) - f.mean[k];
+      const float g = f.mask.Passed(in, centred, k);
+      passed.at[k] = FromFloat<T>(g);
+      out.at[k] = FromFloat<T>(f.slope[k] * g - f.offset[k] - centred * f.slant[k]);
+    }
+    if (dother != nullptr) StorePack(dother + i, passed);
+    if (dx != nullptr) StorePack(dx + i, out);
   }
 };
 
-template <typename T, typename Map>
-cudaError_t MapColumns(const ColumnPlan& plan, const Map& map, cudaStream_t stream) {
-  constexpr int64_t kBlocksWanted = 132 * 16;
-  const int64_t most = (plan.rows + kTileRows - 1) / kTileRows;
-  const int64_t wanted = std::max<int64_t>(kBlocksWanted / plan.tiles(), 1);
-  const dim3 grid(static_cast<unsigned>(plan.tiles()),
-                  static_cast<unsigned>(std::min(most, wanted)));
-  MapColumnsKernel<T><<<grid, dim3(kTileColumns, kTileRows), 0, stream>>>(plan, map);
-  return cudaGetLastError();
+template <typename>
+struct Summed {
+  static constexpr int kCount = kSummedPack;
+};
+
+// Calls f<T, kPack, kMask>(), where kPack is Elements<T>::kCount or 1.
+template <template <typename> typename Elements, typename F>
+cudaError_t WithGradientTypes(const BatchNormOf& of, int64_t columns, const void* dx,
+                              const void* dother, F f) {
+  return WithType(of.element, [&](auto zero) {
+    using T = decltype(zero);
+    return WithPack<T, Elements<T>::kCount>(
+        columns,
+        [&]<int kPack>() {
+          if (!of.relu) return f.template operator()<T, kPack, Mask::kNone>();
+          if (of.y != nullptr) return f.template operator()<T, kPack, Mask::kOutput>();
+          return f.template operator()<T, kPack, Mask::kInput>();
+        },
+        of.x, of.y, of.dy, dx, dother);
+  });
 }
 
 }  // namespace
@@ -150,9 +260,15 @@ cudaError_t LaunchBatchStatistics(Element element, const void* x, const ColumnPl
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
     const T* const values = static_cast<const T*>(x);
-    return SumColumns(plan, ShiftedPair<T>{values, plan.columns},
-                      StoreStatistics<T>{values, static_cast<double>(plan.rows), epsilon, to},
-                      workspace, stream);
+    return WithPack<T, kSummedPack>(
+        plan.columns,
+        [&]<int kPack>() {
+          return SumColumns<kPack>(
+              plan, ShiftedPairs<T, kPack>{values},
+              StoreStatistics<T>{values, static_cast<double>(plan.rows), epsilon, to}, workspace,
+              stream);
+        },
+        values);
   });
 }
 
@@ -169,39 +285,46 @@ cudaError_t LaunchNormalize(Element element, const void* x, const void* other, b
                             cudaStream_t stream) {
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
-    return MapColumns<T>(plan,
-                         Normalize<T>{static_cast<const T*>(x), static_cast<const T*>(other), relu,
-                                      factors, static_cast<T*>(y)},
-                         stream);
+    return WithPack<T>(
+        plan.columns,
+        [&]<int kPack>() {
+          return MapColumns<kPack>(
+              plan,
+              Normalize<T, kPack>{static_cast<const T*>(x), static_cast<const T*>(other), relu,
+                                  factors, static_cast<T*>(y)},
+              stream);
+        },
+        x, other, y);
   });
 }
 
-cudaError_t LaunchBatchNormSums(Element element, const void* x, const void* y, const void* dy,
-                                const ChannelFactors& factors, const ColumnPlan& plan,
-                                float* dy_sums, float* product_sums, void* workspace,
+cudaError_t LaunchBatchNormSums(const BatchNormOf& of, const ChannelFactors& factors,
+                                const ColumnPlan& plan, const BatchNormSums& to, void* workspace,
                                 cudaStream_t stream) {
-  return WithType(element, [&](auto zero) {
-    using T = decltype(zero);
-    return SumColumns(plan,
-                      GradientPair<T>{static_cast<const T*>(x), static_cast<const T*>(y),
-                                      static_cast<const T*>(dy), factors, plan.columns},
-                      StoreSums{dy_sums, product_sums}, workspace, stream);
-  });
+  return WithGradientTypes<Summed>(
+      of, plan.columns, nullptr, nullptr, [&]<typename T, int kPack, Mask kMask>() {
+        return SumColumns<kPack>(
+            plan,
+            GradientPairs<T, kPack, kMask>{static_cast<const T*>(of.x), static_cast<const T*>(of.y),
+                                           static_cast<const T*>(of.dy), factors},
+            StoreSums{to, factors}, workspace, stream);
+      });
 }
 
-cudaError_t LaunchBatchNormGradient(Element element, const void* x, const void* y, const void* dy,
-                                    const ChannelFactors& factors, const float* dy_sums,
-                                    const float* product_sums, const ColumnPlan& plan, void* dx,
-                                    void* dother, cudaStream_t stream) {
-  return WithType(element, [&](auto zero) {
-    using T = decltype(zero);
-    return MapColumns<T>(
-        plan,
-        Gradient<T>{static_cast<const T*>(x), static_cast<const T*>(y), static_cast<const T*>(dy),
-                    factors, dy_sums, product_sums, static_cast<float>(plan.rows),
-                    static_cast<T*>(dx), static_cast<T*>(dother)},
-        stream);
-  });
+cudaError_t LaunchBatchNormGradient(const BatchNormOf& of, const ChannelFactors& factors,
+                                    const float* dy_sums, const float* product_sums,
+                                    const ColumnPlan& plan, void* dx, void* dother,
+                                    cudaStream_t stream) {
+  return WithGradientTypes<Pack>(
+      of, plan.columns, dx, dother, [&]<typename T, int kPack, Mask kMask>() {
+        return MapColumns<kPack>(
+            plan,
+            Gradient<T, kPack, kMask>{static_cast<const T*>(of.x), static_cast<const T*>(of.y),
+                                      static_cast<const T*>(of.dy), factors, dy_sums, product_sums,
+                                      static_cast<float>(plan.rows), static_cast<T*>(dx),
+                                      static_cast<T*>(dother)},
+            stream);
+      });
 }
 
 }  // namespace starling::cuda

@@ -10,6 +10,16 @@ namespace {
 absl::Status Convert(const Shape& shape, const Format& from_format, const void* from,
                      const Format& to_format, void* to, CudaStream& stream) {
   const int64_t count = ElementCount(shape);
+  if (from_format.padded || to_format.padded) {
+    const int64_t columns = shape.back();
+    return STARLING_CUDA_STATUS(LaunchCastRows({.from_element = from_format.element,
+                                                .to_element = to_format.element,
+                                                .rows = count / columns,
+                                                .columns = columns,
+                                                .from_row = RowStride(columns, from_format),
+                                                .to_row = RowStride(columns, to_format)},
+                                               from, to, stream.get()));
+  }
   if (from_format.channels_last == to_format.channels_last) {
     return STARLING_CUDA_STATUS(
         LaunchCast(from_format.element, from, to_format.element, to, count, stream.get()));

@@ -50,7 +50,10 @@ class ConvolutionKernel : public CudaKernel {
       backward_reads_input_[0] = true;
     }
     Pieces work;
-    weight_ = work.Take(static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element()));
+    const size_t weight_bytes =
+        static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element());
+    if (keeps_weight()) saved_bytes_ = weight_bytes;
+    weight_ = work.Take(weight_bytes);  // or its gradient
     // Sums over channels need them last.
     if (spec_.training && p_.bias && !plan_.output.channels_last) {
       turned_ = work.Take(output_bytes_);
@@ -62,9 +65,9 @@ class ConvolutionKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], args.workspace, stream));
-    STARLING_RETURN_IF_ERROR(forward_->Run(const_cast<void*>(args.inputs[0]),
-                                           PieceAt(args.workspace, weight_), args.output,
+    void* const weight = keeps_weight() ? args.saved : PieceAt(args.workspace, weight_);
+    STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], weight, stream));
+    STARLING_RETURN_IF_ERROR(forward_->Run(const_cast<void*>(args.inputs[0]), weight, args.output,
                                            PieceAt(args.workspace, scratch_), stream));
     if (!p_.bias) return absl::OkStatus();
     return STARLING_CUDA_STATUS(LaunchAddToChannels(element(), args.output, args.parameters[1],
@@ -77,9 +80,12 @@ class ConvolutionKernel : public CudaKernel {
     void* const scratch = PieceAt(args.workspace, scratch_);
     void* const dy = const_cast<void*>(args.grad_output);
     if (args.grad_inputs[0] != nullptr) {
-      STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], args.workspace, stream));
+      void* const staged = keeps_weight() ? args.saved : weight;
+      if (!keeps_weight()) {
+        STARLING_RETURN_IF_ERROR(StageWeight(args.parameters[0], staged, stream));
+      }
       STARLING_RETURN_IF_ERROR(
-          input_gradient_->Run(args.grad_inputs[0], weight, dy, scratch, stream));
+          input_gradient_->Run(args.grad_inputs[0], staged, dy, scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
       STARLING_RETURN_IF_ERROR(
@@ -94,11 +100,13 @@ class ConvolutionKernel : public CudaKernel {
                                                     p_.out_channels, out_points(), stream.get()));
       last = turned;
     }
-    return STARLING_CUDA_STATUS(LaunchColumnSums(element(), last, columns(),
+    return STARLING_CUDA_STATUS(LaunchColumnSums(element(), last, columns(), p_.out_channels,
                                                  args.grad_parameters[1], scratch, stream.get()));
   }
 
  private:
+  // For backward. In float that would need as much memory as the parameters themselves.
+  bool keeps_weight() const { return spec_.training && element() != Element::kFloat; }
   int64_t out_points() const { return p_.out_height * p_.out_width; }
   int64_t window() const { return p_.kernel_height * p_.kernel_width; }
   // Elements of one filter.
@@ -106,8 +114,7 @@ class ConvolutionKernel : public CudaKernel {
   ColumnPlan columns() const { return PlanColumns(p_.batch * out_points(), p_.out_channels); }
 
   // Converts to the values' type and layout, aligned.
-  absl::Status StageWeight(const float* weight, void* workspace, CudaStream& stream) const {
-    void* const place = PieceAt(workspace, weight_);
+  absl::Status StageWeight(const float* weight, void* place, CudaStream& stream) const {
     if (!plan_.output.channels_last) {
       return STARLING_CUDA_STATUS(LaunchCast(Element::kFloat, weight, element(), place,
                                              p_.out_channels * filter(), stream.get()));

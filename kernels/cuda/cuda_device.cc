@@ -132,16 +132,24 @@ class CudaDevice : public Device, public UpdatingDevice {
                                              static_cast<int64_t>(elements), StreamOf(stream)));
   }
 
-  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+  absl::Status CountCorrect(const Judgement& judgement, const void* logits, const void* labels,
                             uint32_t* correct, Stream& stream) override {
     STARLING_RETURN_IF_ERROR(Zero(correct, judgement.samples * sizeof(uint32_t), stream));
-    const int64_t rows = judgement.samples * judgement.labels;
-    return STARLING_CUDA_STATUS(
-        judgement.binary
-            ? LaunchCountSigns(logits, static_cast<const float*>(labels), rows, judgement.labels,
-                               correct, StreamOf(stream))
-            : LaunchCountGreatest(logits, static_cast<const int32_t*>(labels), rows,
-                                  judgement.classes, judgement.labels, correct, StreamOf(stream)));
+    const int64_t rows = judgement.samples * judgement.labels, classes = judgement.classes;
+    if (judgement.binary) {
+      return STARLING_CUDA_STATUS(LaunchCountSigns(static_cast<const float*>(logits),
+                                                   static_cast<const float*>(labels), rows,
+                                                   judgement.labels, correct, StreamOf(stream)));
+    }
+    STARLING_ASSIGN_OR_RETURN(const Format format,
+                              FromValueFormat({rows, classes}, judgement.logits));
+    return STARLING_CUDA_STATUS(LaunchCountGreatest({.element = format.element,
+                                                     .data = logits,
+                                                     .rows = rows,
+                                                     .columns = classes,
+                                                     .row_stride = RowStride(classes, format)},
+                                                    static_cast<const int32_t*>(labels),
+                                                    judgement.labels, correct, StreamOf(stream)));
   }
   DataType TypeOf(ValueFormat format) const override {
     return static_cast<DataType>(ElementOf(format));
@@ -231,7 +239,8 @@ absl::StatusOr<std::unique_ptr<OperatorKernel>> CudaDevice::CreateOperator(
   const MakeCudaKernel make = MakerOf(geometry.op);
   STARLING_CHECK(make != nullptr, spec.op.c_str());
   STARLING_ASSIGN_OR_RETURN(CudaKernelPtr kernel, make(spec, geometry, plan, libraries_));
-  const Format output = spec.plain_output ? Format{} : plan.output;
+  Format output = spec.plain_output ? Format{} : plan.output;
+  if (spec.judged_output) output.channels_last = false;
   if (given == plan.inputs && output == plan.output) return kernel;
   return MakeConverting(spec, plan, given, output, std::move(kernel));
 }

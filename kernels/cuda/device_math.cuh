@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/cuda/element.h"
 
@@ -32,14 +33,80 @@ __device__ inline __half FromFloat<__half>(float x) {
   return __float2half_rn(x);
 }
 
-// As many elements as one 16-byte load or store moves.
-template <typename T>
-struct alignas(16) Pack {
-  static constexpr int kCount = 16 / sizeof(T);
+// Elements that one load or store moves: by default as many as 16 bytes hold.
+template <typename T, int kElements = 16 / sizeof(T)>
+struct alignas(kElements * sizeof(T)) Pack {
+  static constexpr int kCount = kElements;
   T at[kCount];
 };
 
-inline bool Aligned16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+// What one load or store moves, in words of 32 bits. Left to itself, nvcc moves elements of two
+// bytes in pairs.
+template <int kWords>
+struct Words;
+template <>
+struct Words<1> {
+  using Type = uint32_t;
+};
+template <>
+struct Words<2> {
+  using Type = uint2;
+};
+template <>
+struct Words<4> {
+  using Type = uint4;
+};
+
+// Packs of more than 16 bytes take several loads and stores.
+template <int kElements, typename T>
+__device__ Pack<T, kElements> LoadPack(const T* from) {
+  using Packed = Pack<T, kElements>;
+  Packed pack;
+  if constexpr (sizeof(Packed) < sizeof(uint32_t)) {
+    pack.at[0] = from[0];
+  } else {
+    constexpr int kWords = sizeof(Packed) / sizeof(uint32_t), kAtOnce = kWords < 4 ? kWords : 4;
+    using Load = typename Words<kAtOnce>::Type;
+    Load words[kWords / kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kWords / kAtOnce; ++i) words[i] = reinterpret_cast<const Load*>(from)[i];
+    memcpy(static_cast<void*>(&pack), words, sizeof(pack));
+  }
+  return pack;
+}
+template <int kElements, typename T>
+__device__ void StorePack(T* to, const Pack<T, kElements>& pack) {
+  using Packed = Pack<T, kElements>;
+  if constexpr (sizeof(Packed) < sizeof(uint32_t)) {
+    to[0] = pack.at[0];
+  } else {
+    constexpr int kWords = sizeof(Packed) / sizeof(uint32_t), kAtOnce = kWords < 4 ? kWords : 4;
+    uint32_t words[kWords];
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (sizeof(T) == sizeof(uint32_t)) {
+        memcpy(&words[i], &pack.at[i], sizeof(uint32_t));
+      } else {
+        uint16_t low, high;
+        memcpy(&low, static_cast<const void*>(&pack.at[2 * i]), sizeof(low));
+        memcpy(&high, static_cast<const void*>(&pack.at[2 * i + 1]), sizeof(high));
+        words[i] = low | static_cast<uint32_t>(high) << 16;
+      }
+    }
+    using Store = typename Words<kAtOnce>::Type;
+#pragma unroll
+    for (int i = 0; i < kWords / kAtOnce; ++i) {
+      Store store;
+      memcpy(&store, words + i * kAtOnce, sizeof(store));
+      reinterpret_cast<Store*>(to)[i] = store;
+    }
+  }
+}
+
+inline bool AlignedTo(const void* data, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+inline bool Aligned16(const void* data) { return AlignedTo(data, 16); }
 
 // Calls `f` with a value of the type that `element` names.
 template <typename F>
@@ -50,6 +117,16 @@ cudaError_t WithType(Element element, F f) {
     case Element::kHalf: return f(__half{});
   }
   return cudaErrorInvalidValue;
+}
+
+// Calls f.operator()<kPack>() with the greatest kPack, kElements or 1, that divides `count` and to
+// whose size all `data` are aligned; null pointers are.
+template <typename T, int kElements = Pack<T>::kCount, typename F, typename... Data>
+cudaError_t WithPack(int64_t count, F f, const Data*... data) {
+  if (count % kElements == 0 && (AlignedTo(data, kElements * sizeof(T)) && ...)) {
+    return f.template operator()<kElements>();
+  }
+  return f.template operator()<1>();
 }
 
 // Blocks of `threads` for `count` work items in a grid-stride loop: enough to fill the GPU a few

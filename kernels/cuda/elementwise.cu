@@ -86,11 +86,11 @@ __global__ void UnaryKernel(const T* x, T* y, int64_t count, int64_t packs, F f)
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (int64_t i = first; i < packs; i += stride) {
-    const Pack<T> in = reinterpret_cast<const Pack<T>*>(x)[i];
+    const Pack<T> in = LoadPack<Pack<T>::kCount>(x + i * Pack<T>::kCount);
     Pack<T> out;
 #pragma unroll
     for (int k = 0; k < Pack<T>::kCount; ++k) out.at[k] = FromFloat<T>(f(ToFloat(in.at[k])));
-    reinterpret_cast<Pack<T>*>(y)[i] = out;
+    StorePack(y + i * Pack<T>::kCount, out);
   }
   for (int64_t i = packs * Pack<T>::kCount + first; i < count; i += stride) {
     y[i] = FromFloat<T>(f(ToFloat(x[i])));
@@ -102,14 +102,14 @@ __global__ void BinaryKernel(const T* a, const T* b, T* y, int64_t count, int64_
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (int64_t i = first; i < packs; i += stride) {
-    const Pack<T> left = reinterpret_cast<const Pack<T>*>(a)[i];
-    const Pack<T> right = reinterpret_cast<const Pack<T>*>(b)[i];
+    const Pack<T> left = LoadPack<Pack<T>::kCount>(a + i * Pack<T>::kCount);
+    const Pack<T> right = LoadPack<Pack<T>::kCount>(b + i * Pack<T>::kCount);
     Pack<T> out;
 #pragma unroll
     for (int k = 0; k < Pack<T>::kCount; ++k) {
       out.at[k] = FromFloat<T>(f(ToFloat(left.at[k]), ToFloat(right.at[k])));
     }
-    reinterpret_cast<Pack<T>*>(y)[i] = out;
+    StorePack(y + i * Pack<T>::kCount, out);
   }
   for (int64_t i = packs * Pack<T>::kCount + first; i < count; i += stride) {
     y[i] = FromFloat<T>(f(ToFloat(a[i]), ToFloat(b[i])));

@@ -7,7 +7,8 @@ namespace {
 
 using Op = OperatorGeometry::Op;
 
-constexpr uint32_t kFormats = 6;
+// Two of each element, row-major and channels last; then one of each, padded.
+constexpr uint32_t kFormats = 9, kFirstPadded = 6;
 
 // The order of the axes of [N, C, H, W] in [N, H, W, C].
 constexpr int64_t kAxisWithChannelsLast[] = {0, 3, 1, 2};
@@ -23,10 +24,15 @@ Element ElementOf(DataType type) {
   return static_cast<Element>(type);
 }
 
-Element ElementOf(ValueFormat format) { return static_cast<Element>(format.id / 2 + 1); }
+Element ElementOf(ValueFormat format) {
+  const uint32_t at = format.id < kFirstPadded ? format.id / 2 : format.id - kFirstPadded;
+  return static_cast<Element>(at + 1);
+}
 
 ValueFormat ToValueFormat(const Format& format) {
-  return {2 * (static_cast<uint32_t>(format.element) - 1) + (format.channels_last ? 1 : 0)};
+  const uint32_t at = static_cast<uint32_t>(format.element) - 1;
+  if (format.padded) return {kFirstPadded + at};
+  return {2 * at + (format.channels_last ? 1 : 0)};
 }
 
 absl::StatusOr<Format> FromValueFormat(const Shape& shape, ValueFormat format) {
@@ -34,7 +40,12 @@ absl::StatusOr<Format> FromValueFormat(const Shape& shape, ValueFormat format) {
     return absl::InvalidArgumentError(
         absl::StrCat("format ", format.id, " is not the GPU's, which are 0 to ", kFormats - 1));
   }
-  const Format known = {ElementOf(format), format.id % 2 == 1};
+  const bool padded = format.id >= kFirstPadded;
+  const Format known = {ElementOf(format), !padded && format.id % 2 == 1, padded};
+  if (padded && shape.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("format ", format.id, " is for values with rows, and this one has none"));
+  }
   if (known.channels_last && !IsPlane(shape)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "format ", format.id, " is for values of 4 dimensions, and this one has ", shape.size()));
@@ -43,7 +54,9 @@ absl::StatusOr<Format> FromValueFormat(const Shape& shape, ValueFormat format) {
 }
 
 size_t ValueBytes(const Shape& shape, const Format& format) {
-  return static_cast<size_t>(ElementCount(shape)) * ElementBytes(format.element);
+  int64_t count = ElementCount(shape);
+  if (format.padded) count = count / shape.back() * RowStride(shape.back(), format);
+  return static_cast<size_t>(count) * ElementBytes(format.element);
 }
 
 Shape MemoryShape(const Shape& shape, const Format& format) {
@@ -86,7 +99,12 @@ FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometr
       const Format same = {element, given[0].channels_last};
       return all(same, same);
     }
-    case Op::kLinear:
+    case Op::kLinear: {
+      FormatPlan plan = all(rows, rows);
+      plan.output.padded = spec.judged_output && !geometry.gelu && element != Element::kFloat &&
+                           geometry.outputs % kRowUnit != 0;
+      return plan;
+    }
     case Op::kLayerNorm:
     case Op::kPositionEmbedding:
     case Op::kMatMul:
@@ -97,7 +115,11 @@ FormatPlan PlanFormats(const OperatorSpec& spec, const OperatorGeometry& geometr
     case Op::kEmbedding:
     case Op::kGatherRows: return all(Format{}, rows);
     // Losses are computed in float, whatever their inputs' type.
-    case Op::kSoftmaxCrossEntropy:
+    case Op::kSoftmaxCrossEntropy: {
+      FormatPlan plan = all(Format{}, Format{});
+      if (!given[0].channels_last) plan.inputs[0] = given[0];  // reads any type
+      return plan;
+    }
     case Op::kMeanSquaredError:
     case Op::kBinaryCrossEntropy:
     case Op::kNegativeSum: return all(Format{}, Format{});

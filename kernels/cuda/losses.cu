@@ -26,36 +26,79 @@ struct MaxAll {
 
 __device__ bool InRange(int32_t label, int64_t columns) { return label >= 0 && label < columns; }
 
-__global__ void CrossEntropyKernel(const float* logits, const int32_t* labels, int64_t rows,
-                                   int64_t columns, float* losses, float* log_sums) {
+// Calls visit(first column, kPack values as floats) for this thread's packs of a row, which starts
+// aligned to them. Values of padding are `padding`.
+template <int kPack, typename T, typename Visit>
+__device__ void ForEachPack(const T* row, int columns, int first, int threads, float padding,
+                            Visit visit) {
+  for (int i = first * kPack; i < columns; i += threads * kPack) {
+    const Pack<T, kPack> in = LoadPack<kPack>(row + i);
+    float values[kPack];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) values[k] = ToFloat(in.at[k]);
+    if (i + kPack > columns) {
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) values[k] = i + k < columns ? values[k] : padding;
+    }
+    visit(i, values);
+  }
+}
+
+// Reads each logit once: a thread scales its sum down whenever it finds a greater logit.
+template <typename T, int kPack>
+__global__ void CrossEntropyKernel(const T* logits, const int32_t* labels, int64_t rows,
+                                   int64_t columns, int64_t row_stride, float* losses,
+                                   float* log_sums) {
   __shared__ float scratch[32];
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const float* const x = logits + row * columns;
-    float top = -kInfinity;
-    for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) top = fmaxf(top, x[i]);
-    top = BlockReduce(top, -kInfinity, scratch, MaxAll{});
-    float sum = 0;
-    for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) sum += expf(x[i] - top);
+    const T* const x = logits + row * row_stride;
+    float own_top = -kInfinity, sum = 0;
+    ForEachPack<kPack>(x, static_cast<int>(columns), threadIdx.x, blockDim.x, -kInfinity,
+                       [&](int, const float* values) {
+                         float top = values[0];
+#pragma unroll
+                         for (int k = 1; k < kPack; ++k) top = fmaxf(top, values[k]);
+                         if (top > own_top) {
+                           sum *= expf(own_top - top);
+                           own_top = top;
+                         }
+#pragma unroll
+                         for (int k = 0; k < kPack; ++k) sum += expf(values[k] - own_top);
+                       });
+    const float top = BlockReduce(own_top, -kInfinity, scratch, MaxAll{});
+    if (own_top > -kInfinity) sum *= expf(own_top - top);
     sum = BlockReduce(sum, 0.0f, scratch, SumAll{});
     if (threadIdx.x != 0) continue;
     const float log_sum = top + logf(sum);
-    losses[row] = InRange(labels[row], columns) ? log_sum - x[labels[row]] : kNan;
+    const int32_t label = labels[row];
+    losses[row] = InRange(label, columns) ? log_sum - ToFloat(x[label]) : kNan;
     if (log_sums != nullptr) log_sums[row] = log_sum;
   }
 }
 
-__global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* labels,
+// Padding becomes zero.
+template <typename T, int kPack>
+__global__ void CrossEntropyGradientKernel(const T* logits, const int32_t* labels,
                                            const float* log_sums, float scale,
                                            const StepValues* values, int64_t rows, int64_t columns,
-                                           float* gradient) {
+                                           int64_t row_stride, T* gradient) {
   if (values != nullptr) scale *= values->loss_scale;
+  const int width = static_cast<int>(columns), end = static_cast<int>(row_stride);
+  const int step = static_cast<int>(blockDim.x) * kPack;
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const int32_t label = labels[row];
     const float factor = InRange(label, columns) ? scale : kNan;
     const float log_sum = log_sums[row];
-    for (int64_t i = threadIdx.x; i < columns; i += blockDim.x) {
-      const float p = expf(logits[row * columns + i] - log_sum);
-      gradient[row * columns + i] = (p - (i == label ? 1.0f : 0.0f)) * factor;
+    for (int i = static_cast<int>(threadIdx.x) * kPack; i < end; i += step) {
+      const Pack<T, kPack> in = LoadPack<kPack>(logits + row * row_stride + i);
+      Pack<T, kPack> out;
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        const float p = expf(ToFloat(in.at[k]) - log_sum);
+        const float d = (p - (i + k == label ? 1.0f : 0.0f)) * factor;
+        out.at[k] = FromFloat<T>(i + k < width ? d : 0.0f);
+      }
+      StorePack(gradient + row * row_stride + i, out);
     }
   }
 }
@@ -63,7 +106,7 @@ __global__ void CrossEntropyGradientKernel(const float* logits, const int32_t* l
 // Of two columns, the one with the greater logit; of equals, the first.
 struct Candidate {
   float logit;
-  int64_t column;
+  int column;
 };
 
 __device__ Candidate Better(const Candidate& a, const Candidate& b) {
@@ -72,19 +115,30 @@ __device__ Candidate Better(const Candidate& a, const Candidate& b) {
 }
 
 // A warp per row. Integer sums are the same in any order.
-__global__ void CountGreatestKernel(const float* logits, const int32_t* labels, int64_t rows,
-                                    int64_t columns, int64_t period, uint32_t* correct) {
+template <typename T, int kPack>
+__global__ void CountGreatestKernel(const T* logits, const int32_t* labels, int64_t rows,
+                                    int64_t columns, int64_t row_stride, int64_t period,
+                                    uint32_t* correct) {
   const int64_t stride = int64_t{gridDim.x} * (blockDim.x / 32);
+  const int lane = static_cast<int>(threadIdx.x % 32);
   for (int64_t row = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32; row < rows;
        row += stride) {
-    const float* const x = logits + row * columns;
-    Candidate best = {-kInfinity, columns};
-    for (int64_t i = threadIdx.x % 32; i < columns; i += 32) best = Better(best, {x[i], i});
+    const int none = static_cast<int>(columns);
+    Candidate best = {-kInfinity, none};
+    ForEachPack<kPack>(logits + row * row_stride, static_cast<int>(columns), lane, 32, -kInfinity,
+                       [&](int column, const float* values) {
+#pragma unroll
+                         for (int k = 0; k < kPack; ++k) {
+                           // Later columns come later: the first of equals stays.
+                           if (values[k] > best.logit || best.column == none)
+                             best = {values[k], column + k};
+                         }
+                       });
     for (int offset = 16; offset > 0; offset /= 2) {
       best = Better(best, {__shfl_xor_sync(~0u, best.logit, offset),
                            __shfl_xor_sync(~0u, best.column, offset)});
     }
-    if (threadIdx.x % 32 == 0 && best.column == labels[row]) atomicAdd(correct + row / period, 1u);
+    if (lane == 0 && best.column == labels[row]) atomicAdd(correct + row / period, 1u);
   }
 }
 
@@ -176,33 +230,53 @@ __global__ void SoftmaxGradientKernel(const T* p, const float* dp, float scale, 
   }
 }
 
+// Calls f<T, kPack>(first logit) with the logits' type and the pack that fits them and `other`.
+template <typename F>
+cudaError_t WithLogits(const LogitRows& logits, const void* other, F f) {
+  return WithType(logits.element, [&](auto zero) {
+    using T = decltype(zero);
+    return WithPack<T>(
+        logits.row_stride,
+        [&]<int kPack>() {
+          return f.template operator()<T, kPack>(static_cast<const T*>(logits.data));
+        },
+        logits.data, other);
+  });
+}
+
 }  // namespace
 
-cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
-                                      int64_t columns, float* losses, float* log_sums,
-                                      cudaStream_t stream) {
-  CrossEntropyKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(
-      logits, labels, rows, columns, losses, log_sums);
-  return cudaGetLastError();
+cudaError_t LaunchSoftmaxCrossEntropy(const LogitRows& logits, const int32_t* labels, float* losses,
+                                      float* log_sums, cudaStream_t stream) {
+  return WithLogits(logits, nullptr, [&]<typename T, int kPack>(const T* x) {
+    CrossEntropyKernel<T, kPack><<<RowBlocks(logits.rows), RowThreads(logits.columns), 0, stream>>>(
+        x, labels, logits.rows, logits.columns, logits.row_stride, losses, log_sums);
+    return cudaGetLastError();
+  });
 }
 
-cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
+cudaError_t LaunchSoftmaxCrossEntropyGradient(const LogitRows& logits, const int32_t* labels,
                                               const float* log_sums, float scale,
-                                              const StepValues* values, int64_t rows,
-                                              int64_t columns, float* gradient,
+                                              const StepValues* values, void* gradient,
                                               cudaStream_t stream) {
-  CrossEntropyGradientKernel<<<RowBlocks(rows), RowThreads(columns), 0, stream>>>(
-      logits, labels, log_sums, scale, values, rows, columns, gradient);
-  return cudaGetLastError();
+  return WithLogits(logits, gradient, [&]<typename T, int kPack>(const T* x) {
+    const unsigned blocks = RowBlocks(logits.rows), threads = RowThreads(logits.columns);
+    CrossEntropyGradientKernel<T, kPack><<<blocks, threads, 0, stream>>>(
+        x, labels, log_sums, scale, values, logits.rows, logits.columns, logits.row_stride,
+        static_cast<T*>(gradient));
+    return cudaGetLastError();
+  });
 }
 
-cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
-                                int64_t columns, int64_t period, uint32_t* correct,
-                                cudaStream_t stream) {
+cudaError_t LaunchCountGreatest(const LogitRows& logits, const int32_t* labels, int64_t period,
+                                uint32_t* correct, cudaStream_t stream) {
   constexpr int kThreads = 256;
-  CountGreatestKernel<<<BlocksFor(rows, kThreads / 32), kThreads, 0, stream>>>(
-      logits, labels, rows, columns, period, correct);
-  return cudaGetLastError();
+  return WithLogits(logits, nullptr, [&]<typename T, int kPack>(const T* x) {
+    const unsigned blocks = BlocksFor(logits.rows, kThreads / 32);
+    CountGreatestKernel<T, kPack><<<blocks, kThreads, 0, stream>>>(
+        x, labels, logits.rows, logits.columns, logits.row_stride, period, correct);
+    return cudaGetLastError();
+  });
 }
 
 cudaError_t LaunchCountSigns(const float* logits, const float* labels, int64_t count,

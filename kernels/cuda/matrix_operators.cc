@@ -14,55 +14,70 @@
 namespace starling::cuda {
 namespace {
 
-// Parameters may lie at any address. Copied to the workspace to be aligned and of the values' type;
-// used in place if they are both.
+// Parameters may lie at any address. Copied to `pieces` of memory to be aligned and of the values'
+// type; used in place if they are both.
 class StagedParameter {
  public:
-  StagedParameter(int64_t count, Element element, Pieces& work)
-      : count_(count), element_(element), offset_(work.Take(count * ElementBytes(element))) {}
+  // Followed by `padding` zeros, only if `element` is not float.
+  StagedParameter(int64_t count, int64_t padding, Element element, Pieces& pieces)
+      : count_(count),
+        padding_(padding),
+        element_(element),
+        offset_(pieces.Take((count + padding) * ElementBytes(element))) {}
 
-  absl::StatusOr<const void*> In(const float* parameter, void* workspace,
-                                 CudaStream& stream) const {
+  absl::StatusOr<const void*> In(const float* parameter, void* memory, CudaStream& stream) const {
     if (element_ == Element::kFloat && IsAlignedForProducts(parameter)) {
       return static_cast<const void*>(parameter);
     }
-    void* const place = PieceAt(workspace, offset_);
+    void* const place = PieceAt(memory, offset_);
     STARLING_RETURN_IF_CUDA_ERROR(
         LaunchCast(Element::kFloat, parameter, element_, place, count_, stream.get()));
+    if (padding_ > 0) {
+      const size_t element_bytes = ElementBytes(element_);
+      STARLING_RETURN_IF_CUDA_ERROR(
+          cudaMemsetAsync(static_cast<char*>(place) + count_ * element_bytes, 0,
+                          padding_ * element_bytes, stream.get()));
+    }
     return static_cast<const void*>(place);
   }
+  // Where In has put it.
+  const void* Staged(const void* memory) const { return PieceAt<char>(memory, offset_); }
 
  private:
-  const int64_t count_;
+  const int64_t count_, padding_;
   const Element element_;
   const size_t offset_;
 };
 
 // Optionally followed by GELU: in cuBLASLt's epilogue if it has that, else in a separate kernel.
-// Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient.
+// Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient. Padded
+// outputs are those of further features whose weights and biases are zero.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
       : CudaKernel(spec, g, plan),
-        weight_(g.outputs * g.inputs, plan.output.element, work_),
-        bias_(g.bias ? g.outputs : 0, plan.output.element, work_),
-        columns_(PlanColumns(g.rows, g.outputs)) {}
+        features_(RowStride(g.outputs, plan.output)),
+        weight_(g.outputs * g.inputs, (features_ - g.outputs) * g.inputs, plan.output.element,
+                keeps_weight() ? saved_ : work_),
+        bias_(g.bias ? g.outputs : 0, g.bias ? features_ - g.outputs : 0, plan.output.element,
+              work_),
+        columns_(PlanColumns(g.rows, features_)) {}
 
   absl::Status Prepare(const Libraries& libraries) {
     const std::shared_ptr<const CublasLt>& library = libraries.products;
     const int64_t rows = geometry_.rows, in = geometry_.inputs, out = geometry_.outputs;
-    GemmSpec forward = {.m = rows, .n = out, .k = in, .transpose_b = true};
+    GemmSpec forward = {.m = rows, .n = features_, .k = in, .transpose_b = true};
     forward.input = forward.output = element();
     forward.bias = geometry_.bias;
     forward.tf32 = spec_.tf32;
     STARLING_RETURN_IF_ERROR(PrepareForward(library, forward));
     size_t scratch_bytes = forward_->workspace_bytes();
     if (spec_.training) {
-      GemmSpec input = {.m = rows, .n = in, .k = out};
+      GemmSpec input = {.m = rows, .n = in, .k = features_};
       input.input = input.output = element();
       input.tf32 = spec_.tf32;
       STARLING_ASSIGN_OR_RETURN(input_gradient_, Gemm::Create(library, input));
-      GemmSpec weight = {.m = out, .n = in, .k = rows, .transpose_a = true};
+      GemmSpec weight = {.m = features_, .n = in, .k = rows, .transpose_a = true};
       weight.input = element();
       weight.tf32 = spec_.tf32;
       STARLING_ASSIGN_OR_RETURN(weight_gradient_, Gemm::Create(library, weight));
@@ -72,7 +87,9 @@ class LinearKernel : public CudaKernel {
           {scratch_bytes, input_gradient_->workspace_bytes(), weight_gradient_->workspace_bytes(),
            weight_gradient_anywhere_->workspace_bytes(), columns_.workspace_bytes()});
       backward_reads_input_[0] = true;
-      if (geometry_.gelu) saved_bytes_ = output_bytes_;
+      if (geometry_.gelu) sum_ = saved_.Take(output_bytes_);
+      saved_bytes_ = saved_.size();
+      if (features_ != out) padded_gradient_ = work_.Take(features_ * in * sizeof(float));
     }
     scratch_ = work_.Take(scratch_bytes);
     workspace_bytes_ = work_.size();
@@ -81,8 +98,9 @@ class LinearKernel : public CudaKernel {
 
  protected:
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
-    STARLING_ASSIGN_OR_RETURN(const void* const weight,
-                              weight_.In(args.parameters[0], args.workspace, stream));
+    STARLING_ASSIGN_OR_RETURN(
+        const void* const weight,
+        weight_.In(args.parameters[0], keeps_weight() ? args.saved : args.workspace, stream));
     const void* bias = nullptr;
     if (geometry_.bias) {
       STARLING_ASSIGN_OR_RETURN(bias, bias_.In(args.parameters[1], args.workspace, stream));
@@ -93,9 +111,9 @@ class LinearKernel : public CudaKernel {
     }
     if (gelu_in_epilogue_) {
       return forward_->Run(args.inputs[0], weight, args.output, bias, scratch, stream,
-                           spec_.training ? args.saved : nullptr);
+                           spec_.training ? PieceAt(args.saved, sum_) : nullptr);
     }
-    void* const sum = spec_.training ? args.saved : args.output;
+    void* const sum = spec_.training ? PieceAt(args.saved, sum_) : args.output;
     STARLING_RETURN_IF_ERROR(forward_->Run(args.inputs[0], weight, sum, bias, scratch, stream));
     return STARLING_CUDA_STATUS(
         LaunchActivation(kGelu, element(), sum, args.output, output_count(), stream.get()));
@@ -105,31 +123,49 @@ class LinearKernel : public CudaKernel {
     void* const scratch = PieceAt(args.workspace, scratch_);
     const void* gradient = args.grad_output;  // the sum's gradient
     if (geometry_.gelu) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(
-          kGelu, element(), args.saved, gradient, args.saved, output_count(), stream.get()));
-      gradient = args.saved;
+      void* const sum = PieceAt(args.saved, sum_);
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchActivationGradient(kGelu, element(), sum, gradient, sum,
+                                                             output_count(), stream.get()));
+      gradient = sum;
     }
     if (args.grad_inputs[0] != nullptr) {
-      STARLING_ASSIGN_OR_RETURN(const void* const weight,
-                                weight_.In(args.parameters[0], args.workspace, stream));
+      const void* weight = nullptr;
+      if (keeps_weight()) {
+        weight = weight_.Staged(args.saved);
+      } else {
+        STARLING_ASSIGN_OR_RETURN(weight, weight_.In(args.parameters[0], args.workspace, stream));
+      }
       STARLING_RETURN_IF_ERROR(
           input_gradient_->Run(gradient, weight, args.grad_inputs[0], nullptr, scratch, stream));
     }
     if (args.grad_parameters[0] != nullptr) {
-      Gemm& product = IsAlignedForProducts(args.grad_parameters[0]) ? *weight_gradient_
-                                                                    : *weight_gradient_anywhere_;
-      STARLING_RETURN_IF_ERROR(
-          product.Run(gradient, args.inputs[0], args.grad_parameters[0], nullptr, scratch, stream));
+      STARLING_RETURN_IF_ERROR(WeightGradient(args, gradient, scratch, stream));
     }
     if (geometry_.bias && args.grad_parameters[1] != nullptr) {
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(
-          element(), gradient, columns_, args.grad_parameters[1], scratch, stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), gradient, columns_,
+                                                     geometry_.outputs, args.grad_parameters[1],
+                                                     scratch, stream.get()));
     }
     return absl::OkStatus();
   }
 
  private:
   static constexpr ActivationOf kGelu = {Activation::kGeluTanh};
+
+  // For backward. In float that would need as much memory as the parameters themselves.
+  bool keeps_weight() const { return spec_.training && element() != Element::kFloat; }
+
+  absl::Status WeightGradient(const BackwardArgs& args, const void* gradient, void* scratch,
+                              CudaStream& stream) {
+    float* const to = args.grad_parameters[0];
+    // Padding's rows come last.
+    float* const place =
+        features_ == geometry_.outputs ? to : PieceAt<float>(args.workspace, padded_gradient_);
+    Gemm& product = IsAlignedForProducts(place) ? *weight_gradient_ : *weight_gradient_anywhere_;
+    STARLING_RETURN_IF_ERROR(
+        product.Run(gradient, args.inputs[0], place, nullptr, scratch, stream));
+    return Copy(to, place, geometry_.outputs * geometry_.inputs * sizeof(float), stream);
+  }
 
   absl::Status PrepareForward(const std::shared_ptr<const CublasLt>& library,
                               const GemmSpec& plain) {
@@ -147,10 +183,13 @@ class LinearKernel : public CudaKernel {
     return absl::OkStatus();
   }
 
-  Pieces work_;  // declared before its users
+  const int64_t features_;  // of the output, with padding
+  Pieces work_, saved_;     // declared before their users
   const StagedParameter weight_, bias_;
   const ColumnPlan columns_;
-  size_t scratch_ = 0;  // in the workspace: for one product or sum at a time
+  size_t sum_ = 0;  // in `saved`
+  // In the workspace: for one product or sum at a time; and the weight's gradient.
+  size_t scratch_ = 0, padded_gradient_ = 0;
   bool gelu_in_epilogue_ = false;
   std::unique_ptr<Gemm> forward_, input_gradient_;
   // Chosen by the gradient's alignment, which depends on the parameters before it: the same every

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <limits>
+
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/movement.h"
 
@@ -38,11 +41,50 @@ __global__ void TransposeKernel(const From* from, To* to, int64_t batch, int64_t
   }
 }
 
+// For matrices so narrow that tiles would be mostly empty: neighbouring threads write neighbouring
+// elements, and the cache serves reads.
 template <typename From, typename To>
-__global__ void CastKernel(const From* from, To* to, int64_t count) {
+__global__ void NarrowTransposeKernel(const From* from, To* to, int64_t count, int rows,
+                                      int columns) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  const int64_t matrix = int64_t{rows} * columns;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    const int64_t b = i / matrix;
+    const int at = static_cast<int>(i - b * matrix);
+    const int column = at / rows, row = at - column * rows;
+    to[i] = FromFloat<To>(ToFloat(from[b * matrix + int64_t{row} * columns + column]));
+  }
+}
+
+template <typename From, typename To>
+__global__ void CastKernel(const From* __restrict__ from, To* __restrict__ to, int64_t count) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+#pragma unroll 4
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
     to[i] = FromFloat<To>(ToFloat(from[i]));
+  }
+}
+
+// kPack elements at a time.
+template <typename From, typename To, int kPack>
+__global__ void CastPacksKernel(const From* __restrict__ from, To* __restrict__ to, int64_t packs) {
+  const int64_t stride = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += stride) {
+    const Pack<From, kPack> in = LoadPack<kPack>(from + i * kPack);
+    Pack<To, kPack> out;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) out.at[k] = FromFloat<To>(ToFloat(in.at[k]));
+    StorePack(to + i * kPack, out);
+  }
+}
+
+template <typename From, typename To>
+__global__ void CastRowsKernel(const From* from, To* to, int64_t rows, int64_t columns,
+                               int64_t from_row, int64_t to_row) {
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    for (int64_t i = threadIdx.x; i < to_row; i += blockDim.x) {
+      to[row * to_row + i] = FromFloat<To>(i < columns ? ToFloat(from[row * from_row + i]) : 0.0f);
+    }
   }
 }
 
@@ -71,6 +113,18 @@ cudaError_t LaunchTranspose(Element from_element, const void* from, Element to_e
   if (rows == 1 || columns == 1) {
     return LaunchCast(from_element, from, to_element, to, batch * rows * columns, stream);
   }
+  constexpr int64_t kNarrow = kTile / 2;
+  if (std::min(rows, columns) < kNarrow && rows * columns <= std::numeric_limits<int>::max()) {
+    const int64_t count = batch * rows * columns;
+    return WithTypes(from_element, to_element, [&](auto a, auto b) {
+      using From = decltype(a);
+      using To = decltype(b);
+      NarrowTransposeKernel<From, To><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
+          static_cast<const From*>(from), static_cast<To*>(to), count, static_cast<int>(rows),
+          static_cast<int>(columns));
+      return cudaGetLastError();
+    });
+  }
   const int64_t work = batch * ((rows + kTile - 1) / kTile);
   const dim3 grid(static_cast<unsigned>((columns + kTile - 1) / kTile),
                   static_cast<unsigned>(std::min<int64_t>(work, 65535)));
@@ -92,8 +146,27 @@ cudaError_t LaunchCast(Element from_element, const void* from, Element to_elemen
   return WithTypes(from_element, to_element, [&](auto a, auto b) {
     using From = decltype(a);
     using To = decltype(b);
+    constexpr int kPack = 8;
+    if (count % kPack == 0 && Aligned16(from) && Aligned16(to)) {
+      const int64_t packs = count / kPack;
+      CastPacksKernel<From, To, kPack><<<BlocksFor(packs, kThreads), kThreads, 0, stream>>>(
+          static_cast<const From*>(from), static_cast<To*>(to), packs);
+      return cudaGetLastError();
+    }
     CastKernel<From, To><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
         static_cast<const From*>(from), static_cast<To*>(to), count);
+    return cudaGetLastError();
+  });
+}
+
+cudaError_t LaunchCastRows(const CastOfRows& cast, const void* from, void* to,
+                           cudaStream_t stream) {
+  return WithTypes(cast.from_element, cast.to_element, [&](auto a, auto b) {
+    using From = decltype(a);
+    using To = decltype(b);
+    CastRowsKernel<From, To><<<BlocksFor(cast.rows, 1), kThreads, 0, stream>>>(
+        static_cast<const From*>(from), static_cast<To*>(to), cast.rows, cast.columns,
+        cast.from_row, cast.to_row);
     return cudaGetLastError();
   });
 }

@@ -20,6 +20,16 @@ cudaError_t LaunchTranspose(Element from_element, const void* from, Element to_e
 cudaError_t LaunchCast(Element from_element, const void* from, Element to_element, void* to,
                        int64_t count, cudaStream_t stream);
 
+// Rows of elements that are apart in memory.
+struct CastOfRows {
+  Element from_element = Element::kFloat, to_element = Element::kFloat;
+  int64_t rows = 0, columns = 0;
+  int64_t from_row = 0, to_row = 0;  // elements from one row to the next; at least `columns`
+};
+
+// The same elements, row by row, converted to another type. What is between rows of `to` is zero.
+cudaError_t LaunchCastRows(const CastOfRows& cast, const void* from, void* to, cudaStream_t stream);
+
 inline constexpr int kAxesMax = 8;
 
 // The output's axes: their sizes and their strides in the input.

@@ -1,6 +1,5 @@
 // Batch norm and pooling, with channels last.
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/kernel.h"
 #include "kernels/cuda/planes.h"
 
@@ -26,7 +25,7 @@ class BatchNormKernel : public CudaKernel {
       dy_sums_ = work.Take(channel_bytes_);
       product_sums_ = work.Take(channel_bytes_);
       backward_reads_input_[0] = true;
-      backward_reads_output_ = geometry.relu;
+      backward_reads_output_ = reads_output();
       backward_in_place_ok_ = true;
     } else {
       scale_ = work.Take(channel_bytes_);
@@ -65,35 +64,34 @@ class BatchNormKernel : public CudaKernel {
   absl::Status RunBackward(const BackwardArgs& args, CudaStream& stream) override {
     const ChannelFactors factors = {.mean = PieceAt<float>(args.saved, mean_),
                                     .scale = PieceAt<float>(args.saved, scale_),
-                                    .weight = args.parameters[kWeight]};
-    const void* const y = geometry_.relu ? args.output : nullptr;
-    float* const dy_sums = PieceAt<float>(args.workspace, dy_sums_);
-    float* const product_sums = PieceAt<float>(args.workspace, product_sums_);
-    STARLING_RETURN_IF_CUDA_ERROR(
-        LaunchBatchNormSums(element(), args.inputs[0], y, args.grad_output, factors, columns_,
-                            dy_sums, product_sums, PieceAt(args.workspace, sums_), stream.get()));
-    STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kWeight], product_sums, stream));
-    STARLING_RETURN_IF_ERROR(Store(args.grad_parameters[kBias], dy_sums, stream));
-    const float share = static_cast<float>(geometry_.batch) / static_cast<float>(args.global_batch);
-    STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kMean], factors.mean, share, stream));
-    STARLING_RETURN_IF_ERROR(StoreShare(args.grad_parameters[kVariance],
-                                        PieceAt<float>(args.saved, variance_), share, stream));
+                                    .weight = args.parameters[kWeight],
+                                    .bias = args.parameters[kBias]};
+    const BatchNormOf of = {.element = element(),
+                            .relu = geometry_.relu,
+                            .x = args.inputs[0],
+                            .y = reads_output() ? args.output : nullptr,
+                            .dy = args.grad_output};
+    const auto or_workspace = [&](float* gradient, size_t offset) {
+      return gradient != nullptr ? gradient : PieceAt<float>(args.workspace, offset);
+    };
+    const BatchNormSums sums = {
+        .dy = or_workspace(args.grad_parameters[kBias], dy_sums_),
+        .product = or_workspace(args.grad_parameters[kWeight], product_sums_),
+        .mean_share = args.grad_parameters[kMean],
+        .variance_share = args.grad_parameters[kVariance],
+        .variance = PieceAt<float>(args.saved, variance_),
+        .share = static_cast<float>(geometry_.batch) / static_cast<float>(args.global_batch)};
+    STARLING_RETURN_IF_CUDA_ERROR(LaunchBatchNormSums(
+        of, factors, columns_, sums, PieceAt(args.workspace, sums_), stream.get()));
     void* const dother = args.grad_inputs.size() > 1 ? args.grad_inputs[1] : nullptr;
     if (args.grad_inputs[0] == nullptr && dother == nullptr) return absl::OkStatus();
-    return STARLING_CUDA_STATUS(
-        LaunchBatchNormGradient(element(), args.inputs[0], y, args.grad_output, factors, dy_sums,
-                                product_sums, columns_, args.grad_inputs[0], dother, stream.get()));
+    return STARLING_CUDA_STATUS(LaunchBatchNormGradient(
+        of, factors, sums.dy, sums.product, columns_, args.grad_inputs[0], dother, stream.get()));
   }
 
  private:
-  absl::Status Store(float* to, const float* from, CudaStream& stream) const {
-    return to == nullptr ? absl::OkStatus() : Copy(to, from, channel_bytes_, stream);
-  }
-  absl::Status StoreShare(float* to, const float* from, float share, CudaStream& stream) const {
-    if (to == nullptr) return absl::OkStatus();
-    return STARLING_CUDA_STATUS(
-        LaunchScale(Element::kFloat, share, from, to, geometry_.inputs, stream.get()));
-  }
+  // Where the ReLU's input is the sum with another value, only its output tells where it passed.
+  bool reads_output() const { return geometry_.relu && spec_.input_shapes.size() > 1; }
 
   const ColumnPlan columns_;
   const size_t channel_bytes_;

@@ -34,7 +34,7 @@ struct ChannelFactors {
   const float* mean = nullptr;
   const float* scale = nullptr;
   const float* weight = nullptr;
-  const float* bias = nullptr;  // not read by gradients
+  const float* bias = nullptr;
 };
 
 // y = (x - mean) * scale * weight + bias, plus `other` unless that is null; with `relu`, max(0, y).
@@ -43,20 +43,34 @@ cudaError_t LaunchNormalize(Element element, const void* x, const void* other, b
                             const ChannelFactors& factors, const ColumnPlan& plan, void* y,
                             cudaStream_t stream);
 
-// In the functions below dy counts only where y > 0, or everywhere if y is null (there was no
-// ReLU).
+// What the gradients are computed from. With `relu`, dy counts only where the ReLU passed its input,
+// which is where y > 0; if y is null, that is computed from x, so there was no `other`.
+struct BatchNormOf {
+  Element element = Element::kFloat;
+  bool relu = false;
+  const void* x = nullptr;
+  const void* y = nullptr;
+  const void* dy = nullptr;
+};
 
-// sums: of dy, and of dy * (x - mean) * scale; both [channels]. They are the gradients of bias and
-// weight.
-cudaError_t LaunchBatchNormSums(Element element, const void* x, const void* y, const void* dy,
-                                const ChannelFactors& factors, const ColumnPlan& plan,
-                                float* dy_sums, float* product_sums, void* workspace,
+// Results, all [channels].
+struct BatchNormSums {
+  float* dy = nullptr;       // of dy: the gradient of bias
+  float* product = nullptr;  // of dy * (x - mean) * scale: that of weight
+  // Either may be null: the batch's mean and variance, times `share`.
+  float* mean_share = nullptr;
+  float* variance_share = nullptr;
+  const float* variance = nullptr;
+  float share = 1;
+};
+cudaError_t LaunchBatchNormSums(const BatchNormOf& of, const ChannelFactors& factors,
+                                const ColumnPlan& plan, const BatchNormSums& to, void* workspace,
                                 cudaStream_t stream);
 // Gradients of x and of `other`; either may be null. dx may alias dy.
-cudaError_t LaunchBatchNormGradient(Element element, const void* x, const void* y, const void* dy,
-                                    const ChannelFactors& factors, const float* dy_sums,
-                                    const float* product_sums, const ColumnPlan& plan, void* dx,
-                                    void* dother, cudaStream_t stream);
+cudaError_t LaunchBatchNormGradient(const BatchNormOf& of, const ChannelFactors& factors,
+                                    const float* dy_sums, const float* product_sums,
+                                    const ColumnPlan& plan, void* dx, void* dother,
+                                    cudaStream_t stream);
 
 // ---- Pooling -----------------------------------------------------------------------------------
 

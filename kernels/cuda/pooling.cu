@@ -1,6 +1,5 @@
 // Pooling with channels last: neighbouring threads take neighbouring channels. Each input element
 // gathers its gradient from the windows that contain it, so there are no atomic additions.
-#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/planes.h"
 
@@ -8,6 +7,8 @@ namespace starling::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+// Of a block that averages planes.
+constexpr int kTileColumns = 32, kTileRows = 8;
 
 struct Place {
   int64_t n, y, x, c;
@@ -61,36 +62,52 @@ __device__ void ForEachWindowOf(const PoolShape& s, const Place& i, Visit visit)
   }
 }
 
-template <typename T>
-__global__ void MaxPoolKernel(PoolShape s, int64_t count, const T* x, T* y, uint16_t* at) {
+// Of kPack neighbouring channels, of which `place` has the first.
+template <typename T, int kPack>
+__global__ void MaxPoolKernel(PoolShape s, int64_t packs, const T* x, T* y, uint16_t* at) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    float best = 0;
-    int64_t best_at = -1;
-    const Place place = PlaceOf(i, s.out_height, s.out_width, s.channels);
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += stride) {
+    Pack<T, kPack> best;
+    Pack<uint16_t, kPack> best_at;
+    bool any = false;
+    Place place = PlaceOf(i, s.out_height, s.out_width, s.channels / kPack);
+    place.c *= kPack;
     ForEachInWindow(s, place, [&](const Place& in, int64_t offset) {
-      const float value = ToFloat(x[InputIndex(s, in)]);
-      if (best_at >= 0 && !(value > best)) return;
-      best = value;
-      best_at = offset;
+      const Pack<T, kPack> values = LoadPack<kPack>(x + InputIndex(s, in));
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        if (any && !(ToFloat(values.at[k]) > ToFloat(best.at[k]))) continue;
+        best.at[k] = values.at[k];
+        best_at.at[k] = static_cast<uint16_t>(offset);
+      }
+      any = true;
     });
-    y[i] = FromFloat<T>(best);
-    if (at != nullptr) at[i] = static_cast<uint16_t>(best_at);
+    StorePack(y + i * kPack, best);
+    if (at != nullptr) StorePack(at + i * kPack, best_at);
   }
 }
 
-template <typename T>
-__global__ void MaxPoolGradientKernel(PoolShape s, int64_t count, const uint16_t* at, const T* dy,
+template <typename T, int kPack>
+__global__ void MaxPoolGradientKernel(PoolShape s, int64_t packs, const uint16_t* at, const T* dy,
                                       T* dx) {
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
-    float sum = 0;
-    const Place place = PlaceOf(i, s.in_height, s.in_width, s.channels);
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < packs; i += stride) {
+    float sum[kPack] = {};
+    Place place = PlaceOf(i, s.in_height, s.in_width, s.channels / kPack);
+    place.c *= kPack;
     ForEachWindowOf(s, place, [&](const Place& out, int64_t offset) {
       const int64_t o = OutputIndex(s, out);
-      if (at[o] == offset) sum += ToFloat(dy[o]);
+      const Pack<uint16_t, kPack> greatest = LoadPack<kPack>(at + o);
+      const Pack<T, kPack> gradient = LoadPack<kPack>(dy + o);
+#pragma unroll
+      for (int k = 0; k < kPack; ++k) {
+        if (greatest.at[k] == offset) sum[k] += ToFloat(gradient.at[k]);
+      }
     });
-    dx[i] = FromFloat<T>(sum);
+    Pack<T, kPack> result;
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) result.at[k] = FromFloat<T>(sum[k]);
+    StorePack(dx + i * kPack, result);
   }
 }
 
@@ -165,9 +182,15 @@ cudaError_t LaunchMaxPool(Element element, const PoolShape& shape, const void* x
   const int64_t count = OutputCount(shape);
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
-    MaxPoolKernel<T><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
-        shape, count, static_cast<const T*>(x), static_cast<T*>(y), at);
-    return cudaGetLastError();
+    return WithPack<T>(
+        shape.channels,
+        [&]<int kPack>() {
+          const int64_t packs = count / kPack;
+          MaxPoolKernel<T, kPack><<<BlocksFor(packs, kThreads), kThreads, 0, stream>>>(
+              shape, packs, static_cast<const T*>(x), static_cast<T*>(y), at);
+          return cudaGetLastError();
+        },
+        x, y, at);
   });
 }
 
@@ -176,9 +199,15 @@ cudaError_t LaunchMaxPoolGradient(Element element, const PoolShape& shape, const
   const int64_t count = InputCount(shape);
   return WithType(element, [&](auto zero) {
     using T = decltype(zero);
-    MaxPoolGradientKernel<T><<<BlocksFor(count, kThreads), kThreads, 0, stream>>>(
-        shape, count, at, static_cast<const T*>(dy), static_cast<T*>(dx));
-    return cudaGetLastError();
+    return WithPack<T>(
+        shape.channels,
+        [&]<int kPack>() {
+          const int64_t packs = count / kPack;
+          MaxPoolGradientKernel<T, kPack><<<BlocksFor(packs, kThreads), kThreads, 0, stream>>>(
+              shape, packs, at, static_cast<const T*>(dy), static_cast<T*>(dx));
+          return cudaGetLastError();
+        },
+        at, dy, dx);
   });
 }
 

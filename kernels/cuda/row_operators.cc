@@ -125,8 +125,8 @@ class PositionKernel : public CudaKernel {
         STARLING_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(
             table + sample_, 0, static_cast<size_t>(unused) * sizeof(float), stream.get()));
       }
-      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_, table,
-                                                     args.workspace, stream.get()));
+      STARLING_RETURN_IF_CUDA_ERROR(LaunchColumnSums(element(), args.grad_output, columns_, sample_,
+                                                     table, args.workspace, stream.get()));
     }
     if (args.grad_inputs[0] == nullptr) return absl::OkStatus();
     return Copy(args.grad_inputs[0], args.grad_output, output_bytes_, stream);
@@ -158,8 +158,7 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
   absl::Status Run(const ForwardArgs& args, CudaStream& stream) override {
     float* const losses = static_cast<float*>(args.workspace);
     STARLING_RETURN_IF_CUDA_ERROR(LaunchSoftmaxCrossEntropy(
-        static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
-        geometry_.rows, geometry_.outputs, losses,
+        Logits(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]), losses,
         spec_.training ? static_cast<float*>(args.saved) : nullptr, stream.get()));
     return STARLING_CUDA_STATUS(LaunchRowSums(
         RowSum::kSum, losses, nullptr, 1.0f / static_cast<float>(rows_of_sample_), geometry_.batch,
@@ -170,12 +169,21 @@ class SoftmaxCrossEntropyKernel : public CudaKernel {
     const int64_t batch = geometry_.mean_reduction ? args.global_batch : 1;
     const double scale = ScaleArgument(args) / static_cast<double>(batch * rows_of_sample_);
     return STARLING_CUDA_STATUS(LaunchSoftmaxCrossEntropyGradient(
-        static_cast<const float*>(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
+        Logits(args.inputs[0]), static_cast<const int32_t*>(args.inputs[1]),
         static_cast<const float*>(args.saved), static_cast<float>(scale), args.values,
-        geometry_.rows, geometry_.outputs, static_cast<float*>(args.grad_inputs[0]), stream.get()));
+        args.grad_inputs[0], stream.get()));
   }
 
  private:
+  LogitRows Logits(const void* data) const {
+    const Format& format = plan_.inputs[0];
+    return {.element = format.element,
+            .data = data,
+            .rows = geometry_.rows,
+            .columns = geometry_.outputs,
+            .row_stride = RowStride(geometry_.outputs, format)};
+  }
+
   const int64_t rows_of_sample_;
 };
 

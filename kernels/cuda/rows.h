@@ -29,28 +29,34 @@ cudaError_t LaunchLayerNormParameterGradients(Element element, const void* x, co
                                               const ColumnPlan& plan, float* dweight, float* dbias,
                                               void* workspace, cudaStream_t stream);
 
-// sums: [plan.columns], over the rows of x.
-cudaError_t LaunchColumnSums(Element element, const void* x, const ColumnPlan& plan, float* sums,
-                             void* workspace, cudaStream_t stream);
+// sums: [kept], over the rows of x, of its first `kept` columns.
+cudaError_t LaunchColumnSums(Element element, const void* x, const ColumnPlan& plan, int64_t kept,
+                             float* sums, void* workspace, cudaStream_t stream);
 
-// losses[r] = log(sum(exp(logits[r]))) - logits[r][labels[r]]; NaN for a label out of range.
-// log_sums: [rows], for the gradient, or null.
-cudaError_t LaunchSoftmaxCrossEntropy(const float* logits, const int32_t* labels, int64_t rows,
-                                      int64_t columns, float* losses, float* log_sums,
-                                      cudaStream_t stream);
+// Logits, one row per label. Rows may be padded.
+struct LogitRows {
+  Element element = Element::kFloat;
+  const void* data = nullptr;
+  int64_t rows = 0, columns = 0;
+  int64_t row_stride = 0;  // elements from one row to the next
+};
+
+// losses[r] = log(sum(exp(logits[r]))) - logits[r][labels[r]], computed in float; NaN for a label
+// out of range. log_sums: [rows], for the gradient, or null.
+cudaError_t LaunchSoftmaxCrossEntropy(const LogitRows& logits, const int32_t* labels, float* losses,
+                                      float* log_sums, cudaStream_t stream);
+// `gradient` is of the logits' type, and its rows are as far apart, with zeros between them.
 // Multiplied by `scale` and, unless `values` is null, by its loss scale; NaN for a label out of
 // range.
-cudaError_t LaunchSoftmaxCrossEntropyGradient(const float* logits, const int32_t* labels,
+cudaError_t LaunchSoftmaxCrossEntropyGradient(const LogitRows& logits, const int32_t* labels,
                                               const float* log_sums, float scale,
-                                              const StepValues* values, int64_t rows,
-                                              int64_t columns, float* gradient,
+                                              const StepValues* values, void* gradient,
                                               cudaStream_t stream);
 
 // Adds 1 to correct[r / period] for each row r whose label is the index of its greatest logit, the
 // first among equals.
-cudaError_t LaunchCountGreatest(const float* logits, const int32_t* labels, int64_t rows,
-                                int64_t columns, int64_t period, uint32_t* correct,
-                                cudaStream_t stream);
+cudaError_t LaunchCountGreatest(const LogitRows& logits, const int32_t* labels, int64_t period,
+                                uint32_t* correct, cudaStream_t stream);
 // Adds 1 to correct[i / period] for each logit i that is above 0 exactly if its label is above 0.5.
 cudaError_t LaunchCountSigns(const float* logits, const float* labels, int64_t count,
                              int64_t period, uint32_t* correct, cudaStream_t stream);

@@ -116,7 +116,7 @@ Doubles CaseRunner::Download(const void* data, int64_t count) {
 CaseRunner::Identity CaseRunner::Complete(const OperatorSpec& spec) {
   Identity identity;
   identity.kernel = *device_.CreateOperator(spec);
-  EXPECT_EQ(identity.kernel->saved_bytes(), 0u);
+  identity.saved = New(identity.kernel->saved_bytes());
   identity.work = New(identity.kernel->workspace_bytes());
   return identity;
 }
@@ -160,6 +160,7 @@ BufferPtr CaseRunner::Through(const Identity& identity, const void* from) {
   forward.inputs = absl::MakeConstSpan(&from, 1);
   forward.parameters = absl::MakeConstSpan(&weight, identity.weight ? 1 : 0);
   forward.output = to->data();
+  forward.saved = identity.saved->data();
   forward.workspace = identity.work->data();
   EXPECT_TRUE(identity.kernel->Forward(forward, *stream_).ok());
   EXPECT_TRUE(stream_->Synchronize().ok());
@@ -180,6 +181,7 @@ BufferPtr CaseRunner::Back(const Identity& identity, const void* gradient) {
   backward.grad_output = gradient;
   backward.grad_inputs = absl::MakeConstSpan(&target, 1);
   backward.grad_parameters = absl::MakeConstSpan(&no_weight_gradient, weights);
+  backward.saved = identity.saved->data();
   backward.workspace = identity.work->data();
   EXPECT_TRUE(identity.kernel->Backward(backward, *stream_).ok());
   EXPECT_TRUE(stream_->Synchronize().ok());

@@ -85,7 +85,7 @@ class CaseRunner {
   // An operator that returns its input in another format.
   struct Identity {
     std::unique_ptr<OperatorKernel> kernel;
-    BufferPtr weight, work;  // a reshape has no weight
+    BufferPtr weight, saved, work;  // a reshape has no weight
   };
 
   Identity MakeConvolution(const Shape& shape);

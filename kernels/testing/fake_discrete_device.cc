@@ -562,7 +562,7 @@ class FakeDiscreteDevice : public Device, public UpdatingDevice {
       return absl::OkStatus();
     });
   }
-  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+  absl::Status CountCorrect(const Judgement& judgement, const void* logits, const void* labels,
                             uint32_t* correct, Stream& stream) override {
     return Far(stream).Order([this, judgement, logits = memory_.Near(logits),
                               labels = memory_.Near(labels),

@@ -34,7 +34,7 @@ class MemoryOnlyDevice : public Device {
     return absl::UnimplementedError("");
   }
   absl::Status Zero(void*, size_t, Stream&) override { return absl::UnimplementedError(""); }
-  absl::Status CountCorrect(const Judgement&, const float*, const void*, uint32_t*,
+  absl::Status CountCorrect(const Judgement&, const void*, const void*, uint32_t*,
                             Stream&) override {
     return absl::UnimplementedError("");
   }

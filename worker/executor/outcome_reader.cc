@@ -21,7 +21,8 @@ absl::Status OutcomeReader::Allocate(Device* device, const JobMemory& memory, in
 absl::StatusOr<Outcome> OutcomeReader::Read(const Program& program, Stream& stream) {
   const int64_t n = program.samples();
   const Judgement judgement = {n, JudgedLabels(*graph_), graph_->classes,
-                               graph_->nodes.back().kind == OpKind::kBinaryCrossEntropy};
+                               graph_->nodes.back().kind == OpKind::kBinaryCrossEntropy,
+                               program.logits_format()};
   STARLING_RETURN_IF_ERROR(
       device_->CopyFromDevice(losses_, program.losses(), LossBytes(n), stream));
   if (judgement.labels > 0) {

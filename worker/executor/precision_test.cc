@@ -114,7 +114,7 @@ class RecordingDevice : public Device {
   absl::StatusOr<MemoryBytes> Memory() override { return inner_->Memory(); }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return inner_->CreateStream(); }
   absl::StatusOr<std::unique_ptr<Event>> CreateEvent() override { return inner_->CreateEvent(); }
-  absl::Status CountCorrect(const Judgement& judgement, const float* logits, const void* labels,
+  absl::Status CountCorrect(const Judgement& judgement, const void* logits, const void* labels,
                             uint32_t* correct, Stream& stream) override {
     return inner_->CountCorrect(judgement, logits, labels, correct, stream);
   }

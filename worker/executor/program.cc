@@ -93,7 +93,10 @@ OperatorSpec KernelSpec(const ResolvedGraph& graph, int node, const ProgramOptio
   if (resolved.kind == OpKind::kGatherRows) spec.parameter_shapes[0].push_back(1);
   spec.output_shape = WithBatch(options.samples, graph.values[resolved.output].shape);
   spec.tune = options.tune;
-  spec.plain_output = resolved.output == graph.logits || Rule(resolved.kind).loss;
+  const bool logits = resolved.output == graph.logits;
+  spec.judged_output = logits && !options.host_reads_logits &&
+                       graph.nodes.back().kind == OpKind::kSoftmaxCrossEntropy;
+  spec.plain_output = Rule(resolved.kind).loss || (logits && !spec.judged_output);
   return spec;
 }
 
@@ -212,7 +215,7 @@ void Program::Bind(char* arena, const Layout& layout, const float* parameters, f
   input_ = At<void>(arena, plan_.values[kInputValue]);
   labels_ = At<void>(arena, plan_.values[kLabelValue]);
   losses_ = At<const float>(arena, plan_.values[graph_.nodes.back().output]);
-  logits_ = At<const float>(arena, plan_.values[graph_.logits]);
+  logits_ = At<const void>(arena, plan_.values[graph_.logits]);
 }
 
 Program::BoundNode Program::BindNode(int node, char* arena, const Layout& layout,

@@ -24,9 +24,10 @@ struct ProgramOptions {
   int kernel_threads = 1;
   int64_t global_batch = 1;
   Recompute recompute;              // activations that backward recomputes; training only
-  DataType type = DataType::kFp32;  // of values except inputs, labels, logits and losses
+  DataType type = DataType::kFp32;  // of values except inputs, labels and losses
   bool tf32 = false;                // with kFp32: OperatorSpec::tf32
   bool tune = false;                // as OperatorSpec::tune
+  bool host_reads_logits = false;   // they are plain
 };
 
 // Used by one thread at a time.
@@ -79,8 +80,9 @@ class Program {
   int64_t samples() const { return options_.samples; }
   // Valid between forward and backward.
   const float* losses() const { return losses_; }  // [samples]
-  const float* logits() const { return logits_; }  // [samples, the logits' shape]
-  const void* labels() const { return labels_; }   // as loaded; null: nothing reads them
+  const void* logits() const { return logits_; }   // [samples, the logits' shape]
+  ValueFormat logits_format() const { return value_formats_[graph_.logits]; }
+  const void* labels() const { return labels_; }  // as loaded; null: nothing reads them
   // Valid right after the node's forward.
   const void* output(int node) const { return nodes_[node].output; }
   size_t output_bytes(int node) const { return kernels_[node]->output_bytes(); }
@@ -144,7 +146,7 @@ class Program {
   void* labels_ = nullptr;
   const StepValues* values_ = nullptr;
   const float* losses_ = nullptr;
-  const float* logits_ = nullptr;
+  const void* logits_ = nullptr;
 };
 
 // The kernel's view of a node. Exposed for tests.

@@ -30,6 +30,7 @@ absl::Status Predictor::Prepare(const SavedModel& model) {
   options.samples = options_.batch;
   options.training = false;
   options.kernel_threads = options_.kernel_threads;
+  options.host_reads_logits = true;
   STARLING_ASSIGN_OR_RETURN(stream_, device_->CreateStream());
   STARLING_ASSIGN_OR_RETURN(program_, Program::Create(graph_, device_, options));
   STARLING_RETURN_IF_ERROR(arena_.Allocate(device_, program_->arena_bytes(), *stream_));

@@ -17,6 +17,8 @@
 #undef __device__
 #undef __host__
 #define __global__
+#undef __launch_bounds__
+#define __launch_bounds__(...)
 #define __device__
 #define __host__
 #define threadIdx (::starling::emulation::Here().thread)

@@ -102,8 +102,8 @@ TEST_F(LaunchesTest, RowsOfBlocks) {
     ASSERT_EQ(
         LaunchSoftmaxGradient(kFloat, p.data(), x.data(), 2.0f, rows, columns, ds.data(), stream_),
         cudaSuccess);
-    ASSERT_EQ(LaunchSoftmaxCrossEntropy(x.data(), wanted.data(), rows, columns, losses.data(),
-                                        logs.data(), stream_),
+    const LogitRows logits = {kFloat, x.data(), rows, columns, columns};
+    ASSERT_EQ(LaunchSoftmaxCrossEntropy(logits, wanted.data(), losses.data(), logs.data(), stream_),
               cudaSuccess);
     ASSERT_EQ(
         LaunchRowSums(RowSum::kSum, x.data(), nullptr, 1.0f, rows, columns, sums.data(), stream_),
@@ -152,9 +152,8 @@ TEST_F(LaunchesTest, RowsOfWarps) {
             cudaSuccess);
   const Values<int32_t> labels(greatest, stream_);
   const Values<uint32_t> correct(std::vector<uint32_t>(1, 0), stream_);
-  ASSERT_EQ(
-      LaunchCountGreatest(x.data(), labels.data(), rows, columns, rows, correct.data(), stream_),
-      cudaSuccess);
+  const LogitRows logits = {kFloat, x.data(), rows, columns, columns};
+  ASSERT_EQ(LaunchCountGreatest(logits, labels.data(), rows, correct.data(), stream_), cudaSuccess);
   EXPECT_EQ(correct.Read()[0], rows);
   const std::vector<float> got = y.Read(), means = mean.Read();
   for (int64_t r = 0; r < rows; ++r) {
