@@ -111,9 +111,13 @@ class Trainer {
 
   absl::StatusOr<double> Step() {
     const uint32_t micro_batches = net_.spec.batch().micro_batches();
-    const WorkRange range{WorkPurpose::kTrain, 0, static_cast<uint64_t>(step_) * micro_batches,
-                          micro_batches};
-    const Unit unit = LocalUnit(range, step_, *update_);
+    const auto range_of = [&](int64_t step) {
+      return WorkRange{WorkPurpose::kTrain, 0, static_cast<uint64_t>(step) * micro_batches,
+                       micro_batches};
+    };
+    const WorkRange range = range_of(step_);
+    Unit unit = LocalUnit(range, step_, *update_);
+    unit.next = [&] { return range_of(step_ + 1); };
     update_->BeginStep(step_, net_.rate);
     UnitResult result;
     STARLING_RETURN_IF_ERROR(executor_->Train(unit, *batch_, gate_, *update_, &result));

@@ -114,8 +114,9 @@ absl::Status TrainLocally(const std::string& path, int lanes, int64_t steps) {
     const WorkRange range = range_of(step);
     update->BeginStep(step, rate.At(step));
     Batches batches(job->loader());
-    STARLING_RETURN_IF_ERROR(
-        job->executor().Train(LocalUnit(range, step, *update), batches, gate, *update, &result));
+    Unit unit = LocalUnit(range, step, *update);
+    unit.next = [&] { return range_of(step + 1); };
+    STARLING_RETURN_IF_ERROR(job->executor().Train(unit, batches, gate, *update, &result));
     if (step < kWarmUp) continue;
     samples += result.ranges[0].samples;
     loss = result.ranges[0].loss_sum / result.ranges[0].samples;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +40,8 @@ struct Lane {
   std::vector<std::unique_ptr<LaneProgram>> train;  // by ExecutorOptions::train_samples
   std::vector<std::unique_ptr<LaneProgram>> evaluate;
   std::optional<Taken> taken;  // the next micro-batch
+  // Staged for a later unit: its range, of one micro-batch, and its samples.
+  std::optional<std::pair<WorkRange, int64_t>> ahead;
   // By slice: whether work that the lane orders in this unit sees its value.
   std::vector<char> sees;
   std::vector<int> steps_left;  // by slice, for the current micro-batch
@@ -323,6 +326,14 @@ class ExecutorImpl : public Executor {
     std::optional<Taken> next = run_.micro_batches.Take();
     if (!next.has_value()) return absl::OkStatus();
     if (Stopped()) return Abandoned();
+    const auto ahead = std::exchange(lane.ahead, std::nullopt);
+    if (ahead.has_value() &&
+        ahead->first == MicroBatchOf(run_.unit->ranges[next->range], next->id)) {
+      next->batch.samples = ahead->second;
+      next->staged = true;
+      lane.taken = next;
+      return absl::OkStatus();
+    }
     absl::StatusOr<MicroBatch> got = run_.batches->Get(run_.unit->ranges[next->range], next->id);
     if (got.ok()) next->batch = *got;
     absl::Status status = got.status();
@@ -330,6 +341,29 @@ class ExecutorImpl : public Executor {
     lane.times->Spend(SpanRing::NowMicros(), LanePhase::kData);
     if (status.ok()) lane.taken = next;
     return status;
+  }
+
+  static WorkRange MicroBatchOf(WorkRange range, uint64_t id) {
+    range.first = id;
+    range.count = 1;
+    return range;
+  }
+
+  // Stages the first micro-batch of the next unit. Without it that unit would begin with a copy.
+  absl::Status StageAhead(Lane& lane) {
+    if (run_.sink == nullptr || run_.unit->next == nullptr) return absl::OkStatus();
+    if (options_.lanes > 1 || lane.ahead.has_value() || Stopped()) return absl::OkStatus();
+    const std::optional<WorkRange> range = run_.unit->next();
+    if (!range.has_value() || range->count == 0) return absl::OkStatus();
+    const absl::StatusOr<MicroBatch> batch = run_.batches->Get(*range, range->first);
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kData);
+    // The unit that needs it reports what is wrong.
+    if (!batch.ok() || batch->samples == 0 || !ProgramFor(lane, batch->samples).ok()) {
+      return absl::OkStatus();
+    }
+    STARLING_RETURN_IF_ERROR(Stage(lane, *batch));
+    lane.ahead = {MicroBatchOf(*range, range->first), batch->samples};
+    return absl::OkStatus();
   }
 
   absl::Status Stage(Lane& lane, const MicroBatch& batch) {
@@ -341,7 +375,9 @@ class ExecutorImpl : public Executor {
   // Copies the next micro-batch while the device computes. Taking it may block, so all work of the
   // current one must have been ordered.
   absl::Status TakeAhead(Lane& lane) {
-    return lane.inputs == nullptr ? absl::OkStatus() : TakeNext(lane);
+    if (lane.inputs == nullptr) return absl::OkStatus();
+    STARLING_RETURN_IF_ERROR(TakeNext(lane));
+    return lane.taken.has_value() ? absl::OkStatus() : StageAhead(lane);
   }
 
   absl::Status Load(Lane& lane, Program& program, const MicroBatch& batch) {
@@ -374,7 +410,7 @@ class ExecutorImpl : public Executor {
     lane.times->Spend(SpanRing::NowMicros(), LanePhase::kForward);
     if (!std::isfinite(outcome.loss_sum)) {
       if (run_.sink == nullptr || !scales_loss()) {
-        return ReportNonFinite(lane, program->program(), batch, random);
+        return ReportNonFinite(lane, program->program(), taken, random);
       }
       outcome = Outcome();
       return AddOverflow(lane, range, leaf, batch);
@@ -501,8 +537,12 @@ class ExecutorImpl : public Executor {
   }
 
   // Computes the micro-batch again to find the layer.
-  absl::Status ReportNonFinite(Lane& lane, Program& program, const MicroBatch& batch,
+  absl::Status ReportNonFinite(Lane& lane, Program& program, const Taken& taken,
                                const RandomKey& random) {
+    MicroBatch batch = taken.batch;
+    if (taken.staged) {
+      STARLING_ASSIGN_OR_RETURN(batch, run_.batches->Get(run_.unit->ranges[taken.range], taken.id));
+    }
     STARLING_RETURN_IF_ERROR(program.Load(batch.inputs, batch.labels, *lane.stream));
     STARLING_ASSIGN_OR_RETURN(const std::string layer,
                               FirstNonFinite(graph_, device_, random, program, *lane.stream));

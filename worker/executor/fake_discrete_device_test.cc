@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/graph/builders.h"
@@ -164,6 +167,86 @@ TEST_P(FakeDiscreteDeviceTest, AReadySliceIsItsOwnersAgain) {
       ASSERT_EQ(owner.gradient(r), expected.gradients[r]) << r;
     }
   }
+}
+
+// Notes which micro-batches are requested.
+class NotingBatches : public BatchSource {
+ public:
+  explicit NotingBatches(BatchSource* batches) : batches_(batches) {}
+  absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) override {
+    {
+      MutexLock lock(&mutex_);
+      ids_.push_back(id);
+    }
+    return batches_->Get(range, id);
+  }
+  std::vector<uint64_t> TakeIds() {
+    MutexLock lock(&mutex_);
+    std::sort(ids_.begin(), ids_.end());
+    return std::exchange(ids_, {});
+  }
+
+ private:
+  BatchSource* const batches_;
+  Mutex mutex_;
+  std::vector<uint64_t> ids_ ABSL_GUARDED_BY(mutex_);
+};
+
+// With one lane the next unit finds its first micro-batch on the device. Whether it does, or another
+// unit comes, or the one ahead is bad: the same bits.
+TEST_P(FakeDiscreteDeviceTest, ABatchIsCopiedAheadOfItsUnit) {
+  const bool ahead = GetParam().lanes == 1;
+  const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  MemoryBatches memory(&samples, 4);
+  NotingBatches batches(&memory);
+  TestModel near = Model(/*far=*/false), far = Model(/*far=*/true);
+  OpenGate gate;
+  using Ids = std::vector<uint64_t>;
+  const auto train = [&](const WorkRange& range, std::optional<WorkRange> next, const Ids& asked) {
+    SCOPED_TRACE(range.first);
+    const std::vector<WorkRange> ranges = {range};
+    Unit unit;
+    unit.ranges = ranges;
+    unit.next = [&] { return next; };
+    CollectingSink sink(&far.layout);
+    UnitResult result;
+    const absl::Status status = far.executor->Train(unit, batches, gate, sink, &result);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(batches.TakeIds(), asked);
+    EXPECT_EQ(sink.gradient(0), TrainOnce(near, memory, ranges).gradients[0]);
+  };
+  train(TrainRange(0, 2), TrainRange(2, 2), ahead ? Ids{0, 1, 2} : Ids{0, 1});
+  train(TrainRange(2, 2), TrainRange(4, 2), ahead ? Ids{3, 4} : Ids{2, 3});
+  // Not the one that was expected, and then nothing is.
+  train(TrainRange(0, 2), std::nullopt, {0, 1});
+  // The last micro-batch is short, and one past the end is empty: neither goes ahead in vain.
+  train(TrainRange(4, 2), TrainRange(6, 1), ahead ? Ids{4, 5, 6} : Ids{4, 5});
+  train(TrainRange(6, 1), TrainRange(7, 1), ahead ? Ids{7} : Ids{6});
+  train(TrainRange(7, 1), std::nullopt, {7});
+}
+
+TEST_P(FakeDiscreteDeviceTest, ABadBatchThatWasCopiedAheadIsNamed) {
+  const Samples32 good = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
+  Samples32 bad = good;
+  bad.inputs[4 * 2 * 8 * 8 + 5] = std::numeric_limits<float>::quiet_NaN();  // in micro-batch 1
+  MemoryBatches batches(&bad, 4);
+  TestModel far = Model(/*far=*/true);
+  OpenGate gate;
+  const std::vector<WorkRange> first = {TrainRange(0, 1)}, second = {TrainRange(1, 1)};
+  Unit unit;
+  unit.ranges = first;
+  unit.next = [] { return TrainRange(1, 1); };
+  CollectingSink sink(&far.layout), unused(&far.layout);
+  UnitResult result;
+  ASSERT_TRUE(far.executor->Train(unit, batches, gate, sink, &result).ok());
+  ASSERT_TRUE(result.finite);
+  unit.ranges = second;
+  unit.next = nullptr;
+  const absl::Status status = far.executor->Train(unit, batches, gate, unused, &result);
+  ASSERT_TRUE(status.ok()) << status;
+  if (GetParam().type == DataType::kFp16) return;  // an overflow, not an error
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(result.bad_layer, "stem (conv2d)");
 }
 
 TEST_P(FakeDiscreteDeviceTest, CopiesAreInTheTimeline) {

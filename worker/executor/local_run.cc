@@ -32,7 +32,7 @@ absl::StatusOr<MicroBatch> FixedBatches::Get(const WorkRange& range, uint64_t id
     return static_cast<const char*>(begin) + kElementBytes * first * elements;
   };
   return MicroBatch{sizes_.samples, behind(inputs_, sizes_.input_elements),
-                    behind(labels_, sizes_.label_elements)};
+                    behind(labels_, sizes_.label_elements), /*pinned=*/true};
 }
 
 }  // namespace starling

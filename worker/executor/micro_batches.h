@@ -22,7 +22,8 @@ struct Taken {
   size_t range = 0;
   uint64_t leaf = 0;  // within the range
   uint64_t id = 0;
-  MicroBatch batch;  // filled in by the lane that took it
+  MicroBatch batch;     // filled in by the lane that took it
+  bool staged = false;  // by the unit before: the batch's memory may be gone
 };
 
 // What a micro-batch adds to its range's result.

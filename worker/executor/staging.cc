@@ -44,8 +44,8 @@ absl::Status InputStaging::Stage(const Program& program, const MicroBatch& batch
   absl::InlinedVector<CopyQueue::Block, 2> blocks;
   const auto stage = [&](size_t begin, const void* from, size_t bytes) {
     if (bytes == 0) return;
-    std::memcpy(pinned_ + begin, from, bytes);
-    blocks.push_back({memory_.as<char>() + begin, pinned_ + begin, bytes});
+    if (!batch.pinned) from = std::memcpy(pinned_ + begin, from, bytes);
+    blocks.push_back({memory_.as<char>() + begin, from, bytes});
   };
   stage(0, batch.inputs, program.input_bytes());
   stage(label_begin_, batch.labels, program.label_bytes());

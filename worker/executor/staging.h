@@ -62,7 +62,7 @@ class InputStaging {
   absl::Status EndUnit() { return in_->Drain(); }
 
   // Copies what `program` reads of the batch to the device while it computes. Returns when the
-  // batch is in pinned memory.
+  // batch is in pinned memory; a batch that was there already is read until EndUnit.
   absl::Status Stage(const Program& program, const MicroBatch& batch);
   // Copies into `program`'s own memory, for work ordered on `lane` after the call.
   absl::Status Load(Program& program, Stream& lane);

@@ -1,5 +1,6 @@
 #include "worker/host/executor_job.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -170,6 +171,34 @@ MemoryUse ExecutorJob::memory() const {
   use.set_peak_bytes(PeakResidentBytes());
   use.set_device_peak_bytes(executor_->device_peak_bytes());
   return use;
+}
+
+absl::Status ExecutorJob::Prefetch(const WorkRange& range) {
+  if (range.purpose == WorkPurpose::kTrain) {
+    MutexLock lock(&mutex_);
+    upcoming_.push_back(range);
+  }
+  return loader_->Prefetch(range);
+}
+
+void ExecutorJob::ClearPrefetched() {
+  {
+    MutexLock lock(&mutex_);
+    upcoming_.clear();
+  }
+  loader_->Clear();
+}
+
+std::optional<WorkRange> ExecutorJob::Upcoming() const {
+  MutexLock lock(&mutex_);
+  return upcoming_.empty() ? std::nullopt : std::optional(upcoming_.front());
+}
+
+void ExecutorJob::Begin(absl::Span<const WorkRange> ranges) {
+  MutexLock lock(&mutex_);
+  std::erase_if(upcoming_, [&](const WorkRange& range) {
+    return std::find(ranges.begin(), ranges.end(), range) != ranges.end();
+  });
 }
 
 void ExecutorJob::Cancel() {

@@ -3,16 +3,21 @@
 #define STARLING_WORKER_HOST_EXECUTOR_JOB_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/graph/graph.h"
 #include "common/placement/layout.h"
+#include "common/protocol/types.h"
+#include "common/sync/mutex.h"
 #include "common/trace/span_ring.h"
 #include "kernels/device.h"
 #include "proto/coordinator.pb.h"
@@ -50,14 +55,19 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
 
   ParameterCopy& copy(session::Params params) override;
   void Start(session::action::Compute compute) override;
-  absl::Status Prefetch(const WorkRange& range) override { return loader_->Prefetch(range); }
-  void ClearPrefetched() override { loader_->Clear(); }
+  absl::Status Prefetch(const WorkRange& range) override;
+  void ClearPrefetched() override;
   uint64_t data_digest() const override { return data_digest_; }
   MemoryUse memory() const override;
   ExecutorTimes times() const override { return executor_->times(); }
   std::vector<std::string> slower_operators() const override {
     return executor_->slower_operators();
   }
+
+  // The range of training that was prefetched first and not begun yet. Thread-safe.
+  std::optional<WorkRange> Upcoming() const;
+  // `ranges` are no longer upcoming. Thread-safe.
+  void Begin(absl::Span<const WorkRange> ranges);
 
   absl::Duration data_wait() const { return data_wait_; }
   StepRecorder* recorder() const { return recorder_; }  // may be null
@@ -89,6 +99,9 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   std::shared_ptr<GradientPool> gradients_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<ParameterCopy> live_, snapshot_;
+
+  mutable Mutex mutex_;
+  std::deque<WorkRange> upcoming_ ABSL_GUARDED_BY(mutex_);  // of training, in the order of requests
 };
 
 }  // namespace starling

@@ -1,5 +1,6 @@
 #include "worker/host/executor_runner.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -20,9 +21,11 @@ namespace {
 // The batches of one unit. They live until the unit ends.
 class UnitBatches : public BatchSource {
  public:
-  UnitBatches(ExecutorJob& job, const std::atomic<bool>& cancelled, Progress* progress,
+  UnitBatches(ExecutorJob& job, absl::Span<const WorkRange> ranges,
+              const std::atomic<bool>& cancelled, Progress* progress,
               std::pmr::memory_resource* memory)
       : loader_(job.loader()),
+        ranges_(ranges),
         wait_(job.data_wait()),
         cancelled_(cancelled),
         progress_(progress),
@@ -43,19 +46,29 @@ class UnitBatches : public BatchSource {
     progress_->Moved();
     const MicroBatch view{(*batch)->samples(), (*batch)->input_data(), (*batch)->label_data()};
     MutexLock lock(&mutex_);
-    taken_[id] = *std::move(batch);
+    if (!Contains(range)) {
+      ahead_ = *std::move(batch);  // the next unit's: needed until this one ends
+    } else {
+      taken_[id] = *std::move(batch);
+    }
     return view;
   }
 
   const TakenBatches& taken() { return taken_; }
 
  private:
+  bool Contains(const WorkRange& range) const {
+    return std::find(ranges_.begin(), ranges_.end(), range) != ranges_.end();
+  }
+
   Loader& loader_;
+  const absl::Span<const WorkRange> ranges_;
   const absl::Duration wait_;
   const std::atomic<bool>& cancelled_;
   Progress* const progress_;
   Mutex mutex_;
   TakenBatches taken_;
+  BatchHandle ahead_;
 };
 
 // Gives the executor access to the unit's copy of the parameters.
@@ -185,7 +198,8 @@ void ExecutorRunner::Compute(const std::shared_ptr<Task>& task) {
   listener_->OnBegin();
   progress_->BeginUnit();
 
-  UnitBatches batches(job, task->cancelled, progress_, &batch_memory_);
+  job.Begin(compute.ranges);
+  UnitBatches batches(job, compute.ranges, task->cancelled, progress_, &batch_memory_);
   UnitGate gate(job.copy(compute.params), compute.clock, progress_);
   Unit unit;
   unit.ranges = compute.ranges;
@@ -193,6 +207,8 @@ void ExecutorRunner::Compute(const std::shared_ptr<Task>& task) {
   unit.clock = compute.clock;
   unit.cancelled = &task->cancelled;
   unit.moved = [this] { progress_->Moved(); };
+  // A recorder wants each unit's batches from that unit.
+  if (job.recorder() == nullptr) unit.next = [&job] { return job.Upcoming(); };
   UnitResult result;
   absl::Status status;
   if (compute.purpose == WorkPurpose::kTrain) {
