@@ -64,7 +64,7 @@ spec:
   batch: {global: 50, microBatches: 2}
   optimizer:
     nesterov: {learningRate: {cosine: {peak: 0.05, warmupSteps: 20}}, momentum: 0.9}
-  consistency: {ssp: {staleness: 1}}
+  consistency: {bsp: {}}
   evaluate: {everyEpochs: 5}
   stop: {epochs: 5}
   model:)",
