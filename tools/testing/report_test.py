@@ -44,13 +44,13 @@ class ReportTest(unittest.TestCase):
             file.write(text)
         return path
 
-    def result(self, label, status, xml, log="", attempt=1):
+    def result(self, label, status, xml, log="", attempt=1, shard=1):
         outputs = [
             {"name": "test.log", "uri": "file://" + self.file(log)},
             {"name": "test.xml", "uri": "file://" + self.file(xml)},
         ]
         return {
-            "id": {"testResult": {"label": label, "run": 1, "shard": 1, "attempt": attempt}},
+            "id": {"testResult": {"label": label, "run": 1, "shard": shard, "attempt": attempt}},
             "testResult": {"status": status, "testActionOutput": outputs},
         }
 
@@ -76,6 +76,16 @@ class ReportTest(unittest.TestCase):
                 "1 passed, 1 failed, 2 skipped",
             ],
         )
+
+    def test_shards_are_one_target(self):
+        xml = GOOGLE_XML.replace('<failure message="bad" type=""></failure>', "")
+        sharded = [
+            self.result("//a:b", "PASSED", xml),
+            self.result("//a:b", "PASSED", xml.replace("Clock", "Watch"), shard=2),
+        ]
+        whole = self.result("//a:b", "PASSED", xml)
+        _, lines = self.report(("plain", 0, [whole]), ("asan", 0, sharded))
+        self.assertEqual(lines[-1], "4 passed, 0 failed, 4 skipped")
 
     def test_a_crash_counts_as_one_failure(self):
         status, lines = self.report(("plain", 3, [self.result("//a:b", "FAILED", BAZEL_XML)]))
