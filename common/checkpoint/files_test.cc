@@ -210,7 +210,7 @@ TEST_F(CheckpointFilesTest, EachBitAndEachLengthOfAFileIsChecked) {
 bool SomeFaultBreaksIt(Defence masked) {
   constexpr uint64_t kBeyondTheLast = 100;
   for (const DiskFault fault : {DiskFault::kCrash, DiskFault::kFlipBit, DiskFault::kDropHalf}) {
-    for (const Survives& survives : kSurvivals) {
+    for (const Survives& survives : AllSurvivals()) {
       for (uint64_t k = 0; k < kBeyondTheLast; ++k) {
         const auto disk = std::make_shared<MemoryDisk>();
         disk->FaultAt(k, fault);
@@ -218,7 +218,7 @@ bool SomeFaultBreaksIt(Defence masked) {
         const bool done = WriteTinyCheckpoint(*disk, Nth(1), 10, kFilesShards).ok();
         MaskDefence(Defence::kCount);
         // A disk that stores wrongly keeps all that it stores.
-        disk->Restart(fault == DiskFault::kCrash ? survives : kSurvivals[3]);
+        disk->Restart(fault == DiskFault::kCrash ? survives : AllSurvivals().back());
         const auto list = ListCheckpoints(*disk);
         if (!list.ok() || !list->unreadable.empty()) return true;
         if (done && list->whole.empty()) return true;
