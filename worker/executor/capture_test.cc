@@ -115,6 +115,11 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
     return result.ranges[0].loss_sum + 1e3 * static_cast<double>(result.ranges[0].correct);
   }
 
+  static void Descend(TestModel& model, const std::vector<float>& gradient) {
+    float* values = model.executor->live_parameters();
+    for (const float g : gradient) *values++ -= 0.001f * g;
+  }
+
   // Runs steps that change the parameters, each followed by an evaluation.
   void ExpectTheSameBits(TestModel& far, const ExecutorOptions& options, uint64_t first,
                          uint64_t steps) {
@@ -127,10 +132,8 @@ class CaptureTest : public ::testing::TestWithParam<Case> {
       for (size_t r = 0; r < 2; ++r) {
         ASSERT_EQ(got.gradients[r], expected.gradients[r]) << r;
         EXPECT_EQ(got.result.ranges[r].loss_sum, expected.result.ranges[r].loss_sum);
-        for (size_t i = 0; i < near.live().size(); ++i) {
-          near.live()[i] -= 0.001f * expected.gradients[r][i];
-          far.live()[i] -= 0.001f * expected.gradients[r][i];
-        }
+        Descend(near, expected.gradients[r]);
+        Descend(far, expected.gradients[r]);
       }
       ASSERT_EQ(Evaluate(far), Evaluate(near));
     }
@@ -262,9 +265,8 @@ TEST_P(CaptureTest, ASegmentWaitsForItsSlicesAlone) {
     const TrainOutput expected = Train(near, step);
     LateGate gate(&far, &values);
     ASSERT_EQ(Train(far, step, &gate).gradients, expected.gradients) << step;
-    for (size_t i = 0; i < values.size(); ++i) {
-      near.live()[i] = values[i] -= 0.001f * expected.gradients[0][i];
-    }
+    Descend(near, expected.gradients[0]);
+    values.assign(near.live().begin(), near.live().end());
   }
   EXPECT_GT(captures_.launched, 0);
 }

@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint32_t kMicroBatches = 8;
 constexpr int kLanes = 2;
+constexpr size_t kSpans = 1 << 8;  // never read
 constexpr int64_t kFeatures = 6, kClasses = 3, kSamples = 2;
 
 // Sums of four, two and one.
@@ -192,7 +193,7 @@ struct TwoLanes {
     return failure;
   }
 
-  SpanRing spans;
+  SpanRing spans{kSpans};
   std::unique_ptr<Device> device;
   const Layout layout;
   std::vector<std::unique_ptr<Stream>> streams;
@@ -297,7 +298,7 @@ TEST_P(FailingDeviceTest, AnExecutorIsMadeOrNot) {
   const TestModel near = Model(CreateCpuDevice().value());
   ForEachCall([&](uint64_t call) {
     const std::unique_ptr<Device> device = MakeDevice();
-    SpanRing spans;
+    SpanRing spans(kSpans);
     FailAt(call);
     const absl::Status status =
         Executor::Create(near.resolved, near.layout, Options(), device.get(), &spans).status();

@@ -9,6 +9,13 @@
 
 namespace starling {
 
+namespace {
+
+// More than any test records. Clearing the default's several MB is most of what a model costs.
+constexpr size_t kSpans = 1 << 11;
+
+}  // namespace
+
 Samples32 MakeSamples(int64_t count, int64_t elements, int64_t classes, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -140,7 +147,7 @@ TestModel MakeTestModel(Graph graph, const ExecutorOptions& options, const Optim
   model.resolved = Validate(model.graph).value();
   model.layout = MakeLayout(model.graph, optimizer).value();
   model.device = std::move(device);
-  model.spans = std::make_unique<SpanRing>();
+  model.spans = std::make_unique<SpanRing>(kSpans);
   model.executor =
       Executor::Create(model.resolved, model.layout, options, model.device.get(), model.spans.get())
           .value();
