@@ -69,7 +69,9 @@ run() {
   local name=$1 status=0
   shift
   echo "== $name"
+  # Many tests mostly wait: one process more than processors keeps these busy.
   bazel test --keep_going --test_summary=terse --show_progress_rate_limit=5 \
+    --local_cpu_resources=$(($(nproc) + 1)) \
     --build_event_json_file="$events/$name.json" "$@" -- "${targets[@]}" \
     2>&1 | sed -uE "/$notes/d" || status=${PIPESTATUS[0]}
   if ((status == 4)); then status=0; fi # 4: no test matched the filters.

@@ -17,7 +17,7 @@
 namespace starling::bundle {
 namespace {
 
-constexpr absl::Duration kStopPatience = absl::Seconds(15);
+constexpr absl::Duration kClusterStopPatience = absl::Seconds(15);
 
 // Links the daemons by their names, as `starling local up --bin-dir` expects them.
 absl::Status LinkDaemons(const std::string& program, const std::string& folder) {
@@ -43,9 +43,9 @@ std::string Find(const std::string& text, const char* pattern) {
 LocalCluster::~LocalCluster() {
   if (pid_ <= 0) return;
   kill(pid_, SIGTERM);
-  if (!WaitFor(pid_, absl::Now() + kStopPatience).ok()) {
+  if (!WaitFor(pid_, absl::Now() + kClusterStopPatience).ok()) {
     std::printf("  the cluster did not stop within %s, and was killed\n",
-                absl::FormatDuration(kStopPatience).c_str());
+                absl::FormatDuration(kClusterStopPatience).c_str());
   }
 }
 
