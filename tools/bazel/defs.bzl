@@ -24,13 +24,24 @@ COPTS = [
         # It takes an included .cc for a header, whose classes must not use its unnamed namespace.
         "-Wno-subobject-linkage",
     ],
+}) + select({
+    "//tools/bazel:alone_by_clang": [],
+    # Precompiled (clang_toolchain.bzl) for one set of macros, so all files have those for spdlog.
+    "//tools/bazel:clang": [
+        "-include",
+        "external/clang_toolchain/extra_tools/precompiled.h",
+        "-DSPDLOG_SHARED_LIB",
+        "-DSPDLOG_COMPILED_LIB",
+        "-DSPDLOG_FMT_EXTERNAL",
+    ],
+    "//conditions:default": [],
 })
 
 # Sources in one compile of a unity build: fewer parse headers more often, more leave cores idle.
 _UNITY_SOURCES_MAX = 12
 
 def _unity(name, srcs, apart):
-    """Sources that are compiled as one, unless --define=unity=false.
+    """Sources that are compiled as one, unless --define=alone=true.
 
     Args:
       name: of the target.
@@ -56,8 +67,8 @@ def _unity(name, srcs, apart):
         units.append(unit)
     others = [src for src in srcs if src not in sources]
     return (
-        select({"//tools/bazel:no_unity": srcs, "//conditions:default": units + others}),
-        select({"//tools/bazel:no_unity": [], "//conditions:default": sources}),
+        select({"//tools/bazel:alone": srcs, "//conditions:default": units + others}),
+        select({"//tools/bazel:alone": [], "//conditions:default": sources}),
     )
 
 def starling_cc_library(

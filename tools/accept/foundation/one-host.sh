@@ -17,11 +17,12 @@ direct=$({
     grep -vE 'worker/core/testing/transcript|shard/core/partition_state' || true
 } | paste -sd ' ')
 
-# Only the host files are instrumented. GCC writes its notes beside the objects, which no sandbox
-# keeps; and no cache may answer, so that each run's command lines are new.
+# Only the host files are instrumented, each compiled alone. GCC writes its notes beside the
+# objects, which no sandbox keeps; and no cache may answer, so that each run's command lines are
+# new.
 hosts='^(server/[a-z]+|worker)/host/[a-z_]+\.cc$'
 bazel build --ui_event_filters=-info,-debug --strategy=CppCompile=local \
-  --noremote_upload_local_results --linkopt=--coverage \
+  --noremote_upload_local_results --linkopt=--coverage --define=alone=true \
   --per_file_copt="$hosts@--coverage,-fprofile-update=prefer-atomic,-O0,-DRUN=$(date +%s)" \
   //tests/sim:sim >&2
 bin=$(bazel info bazel-bin 2>/dev/null)
