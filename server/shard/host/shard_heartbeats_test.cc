@@ -11,11 +11,11 @@ namespace starling {
 namespace {
 
 // A coordinator whose answers a test gives by hand.
-class FakeCoordinator : public CoordinatorClient {
+class HeartbeatCoordinator : public CoordinatorClient {
  public:
   using Calls = std::deque<std::pair<HeartbeatRequest, Done<HeartbeatReply>>>;
 
-  explicit FakeCoordinator(Calls* calls) : calls_(calls) {}
+  explicit HeartbeatCoordinator(Calls* calls) : calls_(calls) {}
   void Register(const RegisterRequest&, absl::Duration, Done<RegisterReply>) override { Fail(); }
   void ReportWorker(const WorkerReport&, absl::Duration, Done<WorkerOrders>) override { Fail(); }
   void ReportShard(const ShardReport&, absl::Duration, Done<ShardOrders>) override { Fail(); }
@@ -34,8 +34,8 @@ class ShardHeartbeatsTest : public testing::Test {
   ShardHeartbeatsTest() {
     auto loop = std::make_unique<ManualLoop>();
     loop_ = loop.get();
-    heartbeats_ = std::make_unique<ShardHeartbeats>(std::move(loop),
-                                                    std::make_unique<FakeCoordinator>(&calls_));
+    heartbeats_ = std::make_unique<ShardHeartbeats>(
+        std::move(loop), std::make_unique<HeartbeatCoordinator>(&calls_));
   }
   void Begin(uint64_t incarnation) {
     heartbeats_->Begin(ShardId(3), Incarnation(incarnation), 0xa);
@@ -55,7 +55,7 @@ class ShardHeartbeatsTest : public testing::Test {
     return reply;
   }
 
-  FakeCoordinator::Calls calls_;
+  HeartbeatCoordinator::Calls calls_;
   ManualLoop* loop_ = nullptr;
   std::unique_ptr<ShardHeartbeats> heartbeats_;
 };

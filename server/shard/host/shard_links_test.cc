@@ -11,7 +11,7 @@
 namespace starling {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(60);  // only ever reached by a failure
+constexpr absl::Duration kAnswerDeadline = absl::Seconds(60);  // only ever reached by a failure
 const Identity kSelf{PeerRole::kShard, "ps-0"};
 const Identity kDecider{PeerRole::kShard, "ps-1"};
 
@@ -56,7 +56,8 @@ class Answers {
   Answer Await(size_t count) {
     absl::MutexLock lock(&mutex_);
     const auto here = [&] { return answers_.size() >= count; };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&here), kLong)) << "answer " << count;
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&here), kAnswerDeadline))
+        << "answer " << count;
     return answers_.size() < count ? Answer() : answers_[count - 1];
   }
 

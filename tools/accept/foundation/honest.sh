@@ -77,7 +77,7 @@ if git diff --quiet; then
   echo "figure: worker/host/gradient_pool.cc has no lock to take away: adapt this script"
   exit 77
 fi
-caught "a missing lock" //worker/host:gradient_pool_test
+caught "a missing lock" //worker/host:waits_test
 git checkout --quiet -- worker/host
 # One that shows at the first attempt only.
 sed "s|MARKER|$marker|" "$plants/race_test.cc.planted" >worker/host/planted_race_test.cc
