@@ -7,10 +7,13 @@ namespace starling {
 ShardOrderBook::Changes ShardOrderBook::Take(const ShardOrders& orders) {
   Changes changes;
   for (const Run& run : orders.dropped()) {
-    jobs_.erase(run.job_uid());
-    changes.dropped.push_back(run.job_uid());
+    const auto known = jobs_.find(run.job_uid());
+    if (known != jobs_.end() && known->second.run().era() <= run.era()) jobs_.erase(known);
+    changes.dropped.push_back(run);
   }
   for (const ShardJob& news : orders.jobs()) {
+    const auto before = jobs_.find(news.run().job_uid());
+    if (before != jobs_.end() && before->second.run().era() > news.run().era()) continue;
     if (news.over()) {
       jobs_.erase(news.run().job_uid());
       changes.jobs.push_back(news);

@@ -15,11 +15,12 @@ namespace starling {
 class ShardOrderBook {
  public:
   struct Changes {
-    std::vector<ShardJob> jobs;     // changed jobs, whole; `job` is set only once per run
-    std::vector<uint64_t> dropped;  // uids of jobs to drop entirely
+    std::vector<ShardJob> jobs;  // changed jobs, whole; `job` is set only once per run
+    std::vector<Run> dropped;    // to drop entirely, with what is here of earlier eras
   };
 
-  // Takes orders that are newer than all taken before, and for the same incarnation.
+  // Takes orders that are newer than all taken before, and for the same incarnation. Those for an
+  // earlier era of a job that is known change nothing.
   Changes Take(const ShardOrders& orders);
 
   // A new incarnation holds nothing.

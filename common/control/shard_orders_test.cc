@@ -5,9 +5,10 @@
 namespace starling {
 namespace {
 
-ShardJob Job(uint64_t uid) {
+ShardJob Job(uint64_t uid, uint32_t era = 0) {
   ShardJob job;
   job.mutable_run()->set_job_uid(uid);
+  job.mutable_run()->set_era(era);
   return job;
 }
 
@@ -41,8 +42,9 @@ TEST(ShardOrderBook, ChangesBecomeTheWhole) {
   ASSERT_EQ(changes.jobs[0].partitions_size(), 1);
   EXPECT_EQ(changes.jobs[0].partitions(0).partition(), 3u);
   EXPECT_EQ(changes.jobs[0].roster().number(), 1u);
-  EXPECT_EQ(changes.dropped, (std::vector<uint64_t>{8, 9}))
-      << "of a job that is over only its end was told";
+  ASSERT_EQ(changes.dropped.size(), 2u) << "of a job that is over only its end was told";
+  EXPECT_EQ(changes.dropped[0].job_uid(), 8u);
+  EXPECT_EQ(changes.dropped[1].job_uid(), 9u);
   EXPECT_EQ(book.jobs().size(), 1u);
 
   ShardOrders third;
@@ -65,13 +67,35 @@ TEST(ShardOrderBook, NothingOfAnEarlierEraIsUnchanged) {
   orders.mutable_jobs(0)->add_partitions()->set_partition(3);
   book.Take(orders);
   ShardOrders later;
-  ShardJob news = Job(7);
-  news.mutable_run()->set_era(1);
+  ShardJob news = Job(7, 1);
   news.set_partitions_unchanged(true);
   *later.add_jobs() = news;
   const ShardOrderBook::Changes changes = book.Take(later);
   ASSERT_EQ(changes.jobs.size(), 1u);
   EXPECT_EQ(changes.jobs[0].partitions_size(), 0);
+}
+
+// The drop of an era is repeated until the shard has seen it, also behind orders for the next one.
+TEST(ShardOrderBook, WhatComesLateOfAnEarlierEraChangesNothing) {
+  ShardOrderBook book;
+  ShardOrders orders;
+  *orders.add_jobs() = Job(7, 2);
+  book.Take(orders);
+  ShardOrders late;
+  *late.add_dropped() = Job(7, 1).run();
+  *late.add_jobs() = Job(7, 1);
+  ShardJob over = Job(7, 1);
+  over.set_over(true);
+  *late.add_jobs() = over;
+  const ShardOrderBook::Changes changes = book.Take(late);
+  EXPECT_TRUE(changes.jobs.empty());
+  ASSERT_EQ(changes.dropped.size(), 1u);
+  EXPECT_EQ(changes.dropped[0].era(), 1u);
+  EXPECT_EQ(book.jobs().at(7).run().era(), 2u);
+  ShardOrders drop;
+  *drop.add_dropped() = Job(7, 2).run();
+  book.Take(drop);
+  EXPECT_TRUE(book.jobs().empty());
 }
 
 }  // namespace

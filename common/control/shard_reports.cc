@@ -9,8 +9,17 @@ void ShardReports::Changed(const Key& key, Entry& entry) {
   pending_.emplace(entry.ticket, key);
 }
 
+ShardReports::Entry* ShardReports::FindLive(const Run& run) {
+  const auto it = entries_.find({run.job_uid(), kRun});
+  if (it == entries_.end()) return nullptr;
+  const HeldJob& held = it->second.held;
+  return held.over() || held.run().era() != run.era() ? nullptr : &it->second;
+}
+
 void ShardReports::Hold(const Run& run) {
   const Key key(run.job_uid(), kRun);
+  const auto known = entries_.find(key);
+  if (known != entries_.end() && known->second.held.run().era() < run.era()) Drop(run.job_uid());
   const auto [it, fresh] = entries_.try_emplace(key);
   if (!fresh) return;
   ++runs_;
@@ -19,15 +28,15 @@ void ShardReports::Hold(const Run& run) {
 }
 
 void ShardReports::Update(const PartitionStatus& status, absl::Time at) {
-  const Key run_key(status.run().job_uid(), kRun);
-  const auto run = entries_.find(run_key);
-  if (run == entries_.end() || run->second.held.over()) return;
-  const Key key(run_key.first, status.partition());
+  Entry* const run = FindLive(status.run());
+  if (run == nullptr) return;
+  const uint64_t job = status.run().job_uid();
+  const Key key(job, status.partition());
   Entry& entry = entries_[key];
   if (entry.status.value_bytes() != status.value_bytes()) {
-    HeldJob& held = run->second.held;
+    HeldJob& held = run->held;
     held.set_value_bytes(held.value_bytes() - entry.status.value_bytes() + status.value_bytes());
-    Changed(run_key, run->second);
+    Changed({job, kRun}, *run);
   }
   if (entry.status.view() != status.view() || !status.backup_whole()) {
     entry.whole_sent_in = 0;
@@ -39,17 +48,19 @@ void ShardReports::Update(const PartitionStatus& status, absl::Time at) {
 }
 
 void ShardReports::Checkpoint(const Run& run, const CheckpointPart& part) {
-  const auto it = entries_.find({run.job_uid(), kRun});
-  if (it == entries_.end() || it->second.held.over()) return;
+  Entry* const entry = FindLive(run);
+  if (entry == nullptr) return;
   if (part.number() == 0) {
-    it->second.held.clear_checkpoint();
+    entry->held.clear_checkpoint();
   } else {
-    *it->second.held.mutable_checkpoint() = part;
+    *entry->held.mutable_checkpoint() = part;
   }
-  Changed(it->first, it->second);
+  Changed({run.job_uid(), kRun}, *entry);
 }
 
 void ShardReports::End(const Run& run, uint64_t value_bytes) {
+  const auto known = entries_.find({run.job_uid(), kRun});
+  if (known != entries_.end() && known->second.held.run().era() > run.era()) return;
   Drop(run.job_uid());
   Hold(run);
   HeldJob& held = entries_.at({run.job_uid(), kRun}).held;

@@ -25,14 +25,14 @@ class ShardReports {
   explicit ShardReports(size_t bytes_max = limits::kControlChangesBytesMax)
       : bytes_max_(bytes_max) {}
 
-  // The run is held from now on, even before it has a partition.
+  // The run is held from now on, even before it has a partition, and nothing of an earlier era of
+  // the job. Ignored if a later one is held.
   void Hold(const Run& run);
-  // Ignored unless the run is held and not over. `at`: now.
+  // Ignored unless this very run is held and not over, as are others. `at`: now.
   void Update(const PartitionStatus& status, absl::Time at = absl::InfinitePast());
-  // The shard's part of a checkpoint; without a number: none. Ignored unless the run is held and
-  // not over.
+  // The shard's part of a checkpoint; without a number: none.
   void Checkpoint(const Run& run, const CheckpointPart& part);
-  // The run is over; only values for readers are left.
+  // The run is over; only values for readers are left. Ignored if a later era is held.
   void End(const Run& run, uint64_t value_bytes);
   // Not reported: the coordinator ordered the drop.
   void Drop(uint64_t job);
@@ -71,6 +71,7 @@ class ShardReports {
   };
 
   void Changed(const Key& key, Entry& entry);
+  Entry* FindLive(const Run& run);  // null: this run is not held, or over
 
   size_t bytes_max_;
   std::map<Key, Entry> entries_;

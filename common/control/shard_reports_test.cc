@@ -5,9 +5,10 @@
 namespace starling {
 namespace {
 
-Run RunOf(uint64_t job) {
+Run RunOf(uint64_t job, uint32_t era = 0) {
   Run run;
   run.set_job_uid(job);
+  run.set_era(era);
   return run;
 }
 
@@ -117,6 +118,37 @@ TEST_F(ShardReportsTest, APartOfACheckpointTravelsWithItsRun) {
   reports_.End(RunOf(7), 100);
   reports_.Checkpoint(RunOf(7), part);  // late
   EXPECT_FALSE(Fill().held(0).has_checkpoint());
+}
+
+TEST_F(ShardReportsTest, NothingOfAnEarlierEraIsTold) {
+  const auto status = [](uint32_t era, uint32_t partition) {
+    PartitionStatus status = Status(7, partition);
+    *status.mutable_run() = RunOf(7, era);
+    return status;
+  };
+  reports_.Hold(RunOf(7, 1));
+  reports_.Update(status(1, 0));
+  reports_.Update(status(2, 1));  // of a run that is not held (yet)
+  EXPECT_EQ(Fill().partitions_size(), 1);
+  reports_.Hold(RunOf(7, 2));
+  reports_.Update(status(1, 0));  // late, like the next ones
+  reports_.Hold(RunOf(7, 1));
+  reports_.End(RunOf(7, 1), 100);
+  CheckpointPart part;
+  part.set_number(4);
+  reports_.Checkpoint(RunOf(7, 1), part);
+  const ShardReport report = Fill();
+  EXPECT_EQ(report.partitions_size(), 0);
+  ASSERT_EQ(report.held_size(), 1);
+  EXPECT_EQ(report.held(0).run().era(), 2u);
+  EXPECT_EQ(report.held(0).value_bytes(), 0u);
+  EXPECT_FALSE(report.held(0).over());
+  EXPECT_FALSE(report.held(0).has_checkpoint());
+  EXPECT_EQ(reports_.partitions(), 0u);
+  reports_.Update(status(2, 1));
+  EXPECT_EQ(Fill().partitions_size(), 1);
+  reports_.Hold(RunOf(7, 3));  // of two runs one is held
+  EXPECT_EQ(Entries(Fill()), 1);
 }
 
 TEST_F(ShardReportsTest, AnotherCoordinatorIsToldAll) {

@@ -305,6 +305,7 @@ class Core {
 
   struct Finished {
     uint64_t sequence = 0;  // of the first report that contained it; 0: none yet
+    RunId run;
     StepMetrics metrics;
   };
   // For short-lived data of units, reused. Declared before the members that allocate from it.

@@ -14,6 +14,9 @@ void Core::MaybeStartJob() {
   JobState& job = job_.emplace(&memory_);
   job.description = described_;
   job.run = RunOf(job.description.run());
+  std::erase_if(finished_, [&](const Finished& finished) {
+    return finished.run.job == job.run.job && finished.run != job.run;
+  });
   job.steps = StepsInFullEpoch(job.description.spec(), job.description.train_samples());
   job.steps_in_job = JobSteps(job.description.spec(), job.description.train_samples());
   job.micro_batches = job.description.spec().batch().micro_batches();

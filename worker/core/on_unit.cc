@@ -63,7 +63,9 @@ void Core::On(const event::UnitComputed& e) {
   job.computing = UnitId();
   unit.computed = true;
   for (size_t i = 0; i < unit.ranges.size() && i < e.metrics.size(); ++i) {
-    StepMetrics& m = finished_.emplace_back().metrics;
+    Finished& finished = finished_.emplace_back();
+    finished.run = job_->run;
+    StepMetrics& m = finished.metrics;
     SetWork(unit.ranges[i], m.mutable_work());
     m.set_loss_sum(e.metrics[i].loss_sum);
     m.set_samples(e.metrics[i].samples);

@@ -513,6 +513,38 @@ TEST(Session, LeavesAJobThatWasTakenAway) {
   ExpectGolden(d, "leave");
 }
 
+// What it has of the earlier one counts for nothing: shards have dropped it.
+TEST(Session, ALaterEraOfTheJobEndsTheEarlierAtOnce) {
+  for (const bool leaves : {false, true}) {
+    Driver d;
+    d.Serve();
+    d.AddLease(11, Item(0, 0));
+    d.GiveOrders();
+    d.Ack();
+    d.Values();
+    d.Compute(1);
+    d.Wait(absl::Seconds(1));
+    ASSERT_EQ(d.reported().finished_size(), 1) << d.text();
+    JobDescription job = d.orders().job();
+    d.orders().clear_leases();
+    if (leaves) {
+      d.TakeJobAway();
+      d.GiveOrders(/*taken=*/0);
+    }
+    EXPECT_EQ(d.Count("close job"), 0u) << "pushes are open: " << d.text();
+    job.mutable_run()->set_era(1);
+    *d.orders().mutable_job() = job;
+    d.SetRoster(1, {});
+    d.GiveOrders(/*taken=*/0);
+    EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+    EXPECT_EQ(d.Count("prepare job 7"), 2u) << d.text();
+    d.Wait(absl::Seconds(1));
+    EXPECT_EQ(d.reported().run().era(), 1u);
+    EXPECT_FALSE(d.reported().prepared());
+    EXPECT_EQ(d.reported().finished_size(), 0) << "losses of the earlier era are void";
+  }
+}
+
 // A shard without the run sends no more values: the unit in hand would wait for them in vain.
 TEST(Session, AShardWithoutTheRunEndsLeavingAtOnce) {
   for (const bool drain : {false, true}) {

@@ -38,8 +38,9 @@ bool Core::MayArchive(const Job& job) const {
     return false;
   const auto shard_is_told = [&](uint32_t id) {
     const auto shard = shards_.find(id);
-    return shard != shards_.end() && !shard->second.fenced() &&
-           shard->second.told.contains(job.uid());
+    if (shard == shards_.end() || shard->second.fenced()) return false;
+    const auto told = shard->second.told.find(job.uid());
+    return told != shard->second.told.end() && SameRun(told->second.run(), job.run());
   };
   const auto is_told = [&](const View& view) {
     return shard_is_told(view.primary()) || shard_is_told(view.backup());

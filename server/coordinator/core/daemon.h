@@ -20,6 +20,10 @@ namespace starling::coordinator {
 
 struct Job;
 
+inline bool SameRun(const Run& a, const Run& b) {
+  return a.job_uid() == b.job_uid() && a.era() == b.era();
+}
+
 struct ParkedCall {  // a held report: answered when there is news
   CallId call;
   absl::Time until;
@@ -78,7 +82,7 @@ struct Worker : Daemon {
   uint64_t hold_version = 0;
   uint64_t ordered_at = 0;   // grows with each order: the largest one joined its job last
   absl::Time release_since;  // when it was last ordered to a job, or to none
-  uint64_t counted_job = 0;  // the job that `counters` belong to
+  Run counted;               // what `counters` belong to
   explain::Window<explain::WorkerCounters> counters;
   std::map<uint32_t, absl::Time> links_down;  // by shard: since when
   // Why this incarnation is set aside for a job.

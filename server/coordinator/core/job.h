@@ -173,6 +173,7 @@ struct Job {
   absl::Time unserved_since = absl::InfiniteFuture();
 
   uint64_t uid() const { return stored.description().run().job_uid(); }
+  const Run& run() const { return stored.description().run(); }
   const JobSpec& spec() const { return stored.description().spec(); }
   const std::string& name() const { return spec().name(); }
   uint64_t samples() const { return stored.description().train_samples(); }

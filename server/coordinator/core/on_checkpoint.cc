@@ -248,7 +248,7 @@ void Core::AddCheckpoint(const Job& job, ShardJob& orders) {
 
 void Core::TakeCheckpointPart(Shard& shard, const HeldJob& held) {
   Job* job = FindRunning(held.run().job_uid());
-  if (job == nullptr || held.run().era() != job->stored.description().run().era()) return;
+  if (job == nullptr || !SameRun(held.run(), job->run())) return;
   auto& attempt = job->checkpoint.attempt;
   const CheckpointPart& said = held.checkpoint();
   if (!attempt || attempt->id.number != said.number()) return;

@@ -40,13 +40,13 @@ void Core::On(const event::Explain& event) {
 // ---- What is kept ---------------------------------------------------------------------------
 
 void Core::NoteCounters(Worker& worker) {
-  const uint64_t job = worker.report.run().job_uid();
-  if (job != worker.counted_job || job == 0) {
-    worker.counted_job = job;
+  const Run& run = worker.report.run();
+  if (!SameRun(run, worker.counted) || run.job_uid() == 0) {
+    worker.counted = run;
     worker.counters.Clear();
     worker.links_down.clear();
   }
-  if (job == 0) return;
+  if (run.job_uid() == 0) return;
   explain::WorkerCounters counters;
   counters.times = worker.report.times();
   std::map<uint32_t, absl::Time> down;

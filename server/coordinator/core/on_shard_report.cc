@@ -106,7 +106,7 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   if (it == jobs_.end()) return;  // no such job, or it is settled
   Job& job = it->second;
   const uint32_t partition = status.partition();
-  if (status.run().era() != job.stored.description().run().era() || ValuesSettled(job)) return;
+  if (!SameRun(status.run(), job.run()) || ValuesSettled(job)) return;
   if (partition >= job.partitions.size() ||
       partition >= static_cast<uint32_t>(job.state.views_size())) {
     return;

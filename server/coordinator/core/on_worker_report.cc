@@ -90,9 +90,9 @@ void Core::AnswerFenced(const Worker& worker, const event::WorkerReport& event) 
 
 void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool first) {
   const bool was_free = IsFree(worker);
-  const uint64_t ran = worker.report.run().job_uid();
+  const Run ran = worker.report.run();
   const bool was_draining = worker.report.draining();
-  const bool had_memory = ran != 0 && !worker.report.has_fault();
+  const bool had_memory = ran.job_uid() != 0 && !worker.report.has_fault();
   worker.report = report;
   NoteCounters(worker);
   SuspectUnreached(worker);
@@ -108,7 +108,11 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
   }
   // A worker that releases a job reports its last results with `run` already unset.
   const uint64_t uid = report.run().job_uid() != 0 ? report.run().job_uid() : worker.member_of;
-  if (Job* job = FindRunning(uid); job != nullptr && worker.member_of == uid) {
+  const auto is_of = [&](const Job& job) {
+    return worker.member_of == job.uid() &&
+           (report.run().job_uid() == 0 || SameRun(report.run(), job.run()));
+  };
+  if (Job* job = FindRunning(uid); job != nullptr && is_of(*job)) {
     TakeMetrics(*job, report);
     if (job->training) {
       const auto& done = report.leases_done();
@@ -135,8 +139,8 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
   }
   TakeMembership(worker, first);
   LetAskAgain(worker);
-  if (had_memory && report.run().job_uid() != ran) AskAgain(worker);
-  if (IsFree(worker) != was_free || report.run().job_uid() != ran ||
+  if (had_memory && !SameRun(report.run(), ran)) AskAgain(worker);
+  if (IsFree(worker) != was_free || !SameRun(report.run(), ran) ||
       report.draining() != was_draining)
     schedule_ = true;
 }
@@ -157,7 +161,8 @@ void Core::TakeMembership(Worker& worker, bool first) {
   }
   if (worker.job != 0 && worker.member_of == 0 && reported == worker.job &&
       worker.report.prepared() && !worker.report.draining()) {
-    if (Job* job = FindRunning(worker.job); job != nullptr) Join(worker, *job);
+    Job* job = FindRunning(worker.job);
+    if (job != nullptr && SameRun(worker.report.run(), job->run())) Join(worker, *job);
   }
 }
 
@@ -211,7 +216,7 @@ void Core::TakeMetrics(Job& job, const WorkerReport& report) {
 // others the worker's.
 void Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
-  if (job == nullptr || fault.run().era() != job->stored.description().run().era()) return;
+  if (job == nullptr || !SameRun(fault.run(), job->run())) return;
   if (worker.job != job->uid()) return;
   const std::string text =
       fault.message().empty()

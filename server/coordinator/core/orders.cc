@@ -33,7 +33,7 @@ void Core::TouchJob(const Job& job) {
 
 bool Told::Is(const Job* job, const std::string& rest) const {
   if (job == nullptr) return run_.job_uid() == 0 && rest_ == rest;
-  return run_.job_uid() == job->uid() && views_ == job->views_number &&
+  return SameRun(run_, job->run()) && views_ == job->views_number &&
          roster_ == job->state.roster().number() && rest_ == rest;
 }
 
@@ -41,11 +41,11 @@ void Told::Tell(const Job* job, std::string rest, uint64_t version, bool describ
   version_ = version;
   rest_ = std::move(rest);
   if (job == nullptr) return run_.Clear();
-  const bool fresh = run_.job_uid() != job->uid();
+  const bool fresh = !SameRun(run_, job->run());
   if (fresh) described_at_ = described ? 0 : version;
   if (fresh || views_ != job->views_number) views_at_ = version;
   if (fresh || roster_ != job->state.roster().number()) roster_at_ = version;
-  run_ = job->stored.description().run();
+  run_ = job->run();
   views_ = job->views_number;
   roster_ = job->state.roster().number();
 }
@@ -81,7 +81,7 @@ WorkerOrders Core::BuildOrders(const Worker& worker) {
   }
   Job* job = worker.job == 0 ? nullptr : FindRunning(worker.job);
   if (job == nullptr) return orders;
-  *orders.mutable_run() = job->stored.description().run();
+  *orders.mutable_run() = job->run();
   const PolicyRecord& policy = job->policy();
   orders.mutable_policy()->set_number(policy.number());
   *orders.mutable_policy()->mutable_policy() = policy.policy();
@@ -122,10 +122,8 @@ void Core::AddUnseen(const Worker& worker, uint64_t seen, WorkerOrders& orders) 
   }
   if (!orders.has_run()) return;
   const Job& job = jobs_.at(worker.told.run().job_uid());
-  // A worker that already serves the job got its description from the previous coordinator.
-  const Run& run = worker.report.run();
-  const bool serves = run.job_uid() == orders.run().job_uid() && run.era() == orders.run().era();
-  worker.told.AddUnseen(job, seen, serves, orders);
+  // A worker that already serves the run got its description from the previous coordinator.
+  worker.told.AddUnseen(job, seen, SameRun(worker.report.run(), orders.run()), orders);
   orders.set_views_unchanged(!worker.told.ViewsUnseen(seen));
   if (!orders.views_unchanged()) *orders.mutable_views() = job.state.views();
 }
@@ -163,7 +161,7 @@ std::set<uint64_t> Core::JobsOn(const Shard& shard) const {
 // rest.
 ShardJob Core::BuildShardJob(const Job& job) const {
   ShardJob orders;
-  *orders.mutable_run() = job.stored.description().run();
+  *orders.mutable_run() = job.run();
   if (ValuesSettled(job)) {
     orders.set_over(true);
     if (const std::optional<uint64_t> sealed = SealedSteps(job)) orders.set_keep_version(*sealed);
@@ -206,9 +204,11 @@ void Core::NoteDropped(Shard& shard, uint64_t uid) {
 void Core::NoteOrders(Shard& shard, uint64_t uid) {
   if (!shard.whole || shard.fenced()) return;
   if (!IsOn(uid, shard)) return NoteDropped(shard, uid);
+  const Job& job = *FindJob(uid);
   const auto held = shard.held.find(uid);
+  const bool holds = held != shard.held.end() && SameRun(held->second.run(), job.run());
   // The job has ended on the shard, so no orders are left.
-  if (held != shard.held.end() && held->second.over()) {
+  if (holds && held->second.over()) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.version());
       shard.told.erase(told);
@@ -216,13 +216,12 @@ void Core::NoteOrders(Shard& shard, uint64_t uid) {
     }
     return;
   }
-  const Job& job = *FindJob(uid);
   std::string rest = BuildShardJob(job).SerializeAsString();
   Told& told = shard.told[uid];
   if (told.Is(&job, rest)) return;
   shard.changed.erase(told.version());
-  // The previous coordinator sent the descriptions of the jobs that the shard holds.
-  told.Tell(&job, std::move(rest), NextVersion(shard), held != shard.held.end());
+  // The previous coordinator sent the descriptions of the runs that the shard holds.
+  told.Tell(&job, std::move(rest), NextVersion(shard), holds);
   shard.changed[told.version()] = uid;
 }
 

@@ -29,10 +29,11 @@ bool Core::MayServe(const Worker& worker, const Job& job) {
   return device && !IsSetAside(worker, job);
 }
 
-// A worker that is still releasing the job is not ordered to it again before it has.
+// A worker that is still releasing the run is not ordered to it again before it has. One that has
+// an earlier era drops that first.
 bool Core::MayTake(const Worker& worker, const Job& job) {
   return MayServe(worker, job) && worker.member_of != job.uid() &&
-         worker.report.run().job_uid() != job.uid();
+         !SameRun(worker.report.run(), job.run());
 }
 
 // Idle, or about to be. Such a worker may be ordered to a job and serves it once it has released

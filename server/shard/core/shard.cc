@@ -16,7 +16,7 @@ void Shard::Step(const Event& event, std::vector<Action>& actions) {
 void Shard::On(const event::Orders& event) {
   const ShardOrderBook::Changes changes = book_.Take(event.orders);
   Learn();
-  for (const uint64_t uid : changes.dropped) DropJob(JobUid(uid));
+  for (const Run& run : changes.dropped) TakeDrop(run);
   for (const ShardJob& orders : changes.jobs) {
     if (!TakeEra(orders.run())) continue;
     Do(action::HoldRun{orders.run()});
@@ -30,8 +30,14 @@ bool Shard::TakeEra(const Run& run) {
   const auto it = jobs_.find(JobUid(run.job_uid()));
   if (it == jobs_.end() || DefenceMasked(Defence::kEraFence)) return true;
   const uint32_t known = it->second.run.era();
-  if (run.era() > known) DropJob(it->first);
+  if (run.era() > known) DropJob(it->second.run);
   return run.era() >= known;
+}
+
+// What is dropped may come back in a later era before the coordinator hears that it was.
+void Shard::TakeDrop(const Run& run) {
+  const auto it = jobs_.find(JobUid(run.job_uid()));
+  if (it == jobs_.end() || it->second.run.era() <= run.era()) DropJob(run);
 }
 
 void Shard::Learn() {
@@ -43,7 +49,7 @@ void Shard::Learn() {
     for (const PartitionOrders& partition : job.partitions()) {
       if (!partition.backup() || partition.primary_name().empty()) continue;
       learn.leaders[{JobUid(uid), PartitionId(partition.partition())}] = {
-          ViewNumber(partition.view().number()), partition.primary_name()};
+          IdOf(job.run()), ViewNumber(partition.view().number()), partition.primary_name()};
     }
   }
   Do(std::move(learn));
@@ -66,8 +72,10 @@ void Shard::TakeJob(const ShardJob& orders, Generation generation) {
 }
 
 void Shard::On(const event::Planned& event) {
-  const auto it = jobs_.find(event.job);
-  if (it == jobs_.end() || it->second.stage != Stage::kPlanning) return;
+  const auto it = jobs_.find(event.run.job);
+  if (it == jobs_.end() || IdOf(it->second.run) != event.run ||
+      it->second.stage != Stage::kPlanning)
+    return;
   const ShardJob orders = std::move(it->second.orders);
   if (!event.status.ok()) {
     for (const PartitionOrders& partition : orders.partitions())
@@ -120,7 +128,7 @@ void Shard::TakePartition(Job& job, const ShardJob& orders, const PartitionOrder
   }
   const InstanceId instance(++last_instance_.value);
   job.partitions[key.second] = {instance, view, partition.backup()};
-  Do(action::Create{key, instance, *std::move(received), partition.backup()});
+  Do(action::Create{IdOf(job.run), key, instance, *std::move(received), partition.backup()});
 }
 
 void Shard::DropInstance(Job& job, const PartitionKey& key) {
@@ -155,7 +163,7 @@ void Shard::EndJob(const ShardJob& orders) {
   job.stage = Stage::kEnding;
   job.orders.Clear();
   job.not_ended = job.partitions.size();
-  Do(action::Forget{uid});
+  Do(action::Forget{IdOf(job.run)});
   if (job.partitions.empty()) return FinishEnd(job);
   std::optional<uint64_t> keep;
   if (orders.has_keep_version()) keep = orders.keep_version();
@@ -177,14 +185,17 @@ void Shard::FinishEnd(Job& job) {
   Do(action::ReturnMemory{});
 }
 
-void Shard::DropJob(JobUid uid) {
+// With all that is here of its job.
+void Shard::DropJob(Run run) {
+  const JobUid uid(run.job_uid());
   if (const auto it = jobs_.find(uid); it != jobs_.end()) {
     DropCheckpoint(it->second);
     for (const auto& [partition, instance] : it->second.partitions)
       Do(action::Drop{{uid, partition}});
+    run = it->second.run;
     jobs_.erase(it);
   }
-  Do(action::Forget{uid});
+  Do(action::Forget{IdOf(run)});
   Do(action::ReportNothingOfJob{uid});
   Do(action::ReturnMemory{});
 }
@@ -194,7 +205,7 @@ void Shard::On(const event::GivenUp&) {
   for (auto& [uid, job] : jobs_) {
     DropCheckpoint(job);
     for (const auto& [partition, instance] : job.partitions) Do(action::Drop{{uid, partition}});
-    Do(action::Forget{uid});
+    Do(action::Forget{IdOf(job.run)});
   }
   jobs_.clear();
 }

@@ -29,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "common/control/shard_orders.h"
 #include "common/protocol/ids.h"
+#include "common/protocol/types.h"
 #include "proto/coordinator.pb.h"
 #include "server/shard/core/cut_state.h"
 #include "server/shard/core/events.h"
@@ -46,7 +47,7 @@ struct Orders {
 };
 // The answer to Plan.
 struct Planned {
-  JobUid job;
+  RunId run;
   absl::Status status;  // an error: this shard cannot host the job's partitions
 };
 // An instance's status.
@@ -65,7 +66,7 @@ struct Ended {
 // The coordinator considers this incarnation lost.
 struct GivenUp {};
 
-// ---- Of a checkpoint, by its number ----
+// ---- Of a checkpoint, by its number, which grows over a job's eras ----
 
 // An instance's blocks are captured.
 struct Captured {
@@ -107,11 +108,12 @@ struct Plan {
   ShardJob job;
 };
 struct Forget {
-  JobUid job;
+  RunId run;
 };
 // Make a partition of a planned job and give it its orders; after that, frames reach it. If it
 // cannot be made, its News say so.
 struct Create {
+  RunId run;
   PartitionKey key;
   InstanceId instance;
   OrdersReceived orders;
@@ -141,6 +143,7 @@ struct ReturnMemory {};
 // backed here.
 struct Learn {
   struct Leader {
+    RunId run;
     ViewNumber view;
     std::string name;  // of a shard
     friend bool operator==(const Leader&, const Leader&) = default;
@@ -243,6 +246,7 @@ class Shard {
   void On(const event::CheckpointWritten& event);
   void On(const event::CheckpointProgress& event);
 
+  static RunId IdOf(const Run& run) { return {JobUid(run.job_uid()), run.era()}; }
   bool TakeEra(const Run& run);
   void Learn();
   void TakeJob(const ShardJob& orders, Generation generation);
@@ -253,7 +257,8 @@ class Shard {
   void Refuse(const ShardJob& orders, const PartitionOrders& partition, const absl::Status& why);
   void EndJob(const ShardJob& orders);
   void FinishEnd(Job& job);
-  void DropJob(JobUid uid);
+  void TakeDrop(const Run& run);
+  void DropJob(Run run);
   bool IsCurrent(const PartitionKey& key, InstanceId instance) const;
 
   // shard_checkpoint.cc

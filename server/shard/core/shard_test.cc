@@ -18,7 +18,8 @@ struct Text {
     return absl::StrCat("plan job ", a.job.run().job_uid());
   }
   std::string operator()(const action::Forget& a) const {
-    return absl::StrCat("forget the plan of job ", a.job.value);
+    return absl::StrCat("forget the plan of job ", a.run.job.value,
+                        a.run.era > 0 ? absl::StrCat(".", a.run.era) : "");
   }
   std::string operator()(const action::Create& a) const {
     return absl::StrCat("create ", KeyText(a.key), " as instance ", a.instance.value, ", view ",
@@ -128,7 +129,7 @@ class ShardTest : public testing::Test {
 
   void Host(std::vector<uint32_t> partitions) {
     Step(event::Orders{Of(Running(std::move(partitions), true))});
-    Step(event::Planned{JobUid(kJob), absl::OkStatus()});
+    Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()});
   }
 
   static event::News News(uint32_t partition, uint64_t instance) {
@@ -146,7 +147,7 @@ using Texts = std::vector<std::string>;
 
 TEST_F(ShardTest, PlansAJobBeforeItsPartitionsAreCreated) {
   EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}, true))}), (Texts{"hold run 7.0", "plan job 7"}));
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()}),
             (Texts{"create job 7 partition 0 as instance 1, view 1",
                    "create job 7 partition 2 as instance 2, view 1"}));
   EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}),
@@ -156,7 +157,7 @@ TEST_F(ShardTest, PlansAJobBeforeItsPartitionsAreCreated) {
 
 TEST_F(ShardTest, AJobThatDoesNotFitIsRefusedOnceAndForAll) {
   Step(event::Orders{Of(Running({0, 2}, true))});
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::ResourceExhaustedError("too large")}),
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 0}, absl::ResourceExhaustedError("too large")}),
             (Texts{"report job 7 partition 0 at once: too large",
                    "report job 7 partition 2 at once: too large"}));
   EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}), (Texts{"hold run 7.0"}));
@@ -198,7 +199,7 @@ TEST_F(ShardTest, ARosterWithAReplicaTwiceIsRefused) {
     member.set_worker(worker);
   }
   Step(event::Orders{Of(job)});
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()}),
             (Texts{"report job 7 partition 0 at once: roster 0 has replica 5 twice: its "
                    "coordinator is damaged"}));
 }
@@ -207,7 +208,7 @@ TEST_F(ShardTest, APolicyThatIsNotInForceIsRefused) {
   ShardJob job = Running({0}, true);
   job.mutable_policy()->set_number(2);
   Step(event::Orders{Of(job)});
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()}),
             (Texts{"report job 7 partition 0 at once: policy 2 is ordered before it is in force: "
                    "the coordinator is of another release"}));
 }
@@ -288,7 +289,7 @@ class ShardCheckpointTest : public ShardTest {
     ShardJob job = Ordered(0);
     job.mutable_job()->mutable_run()->set_job_uid(kJob);
     Step(event::Orders{Of(job)});
-    Step(event::Planned{JobUid(kJob), absl::OkStatus()});
+    Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()});
   }
   static event::Captured Captured(uint32_t partition, uint64_t instance, uint64_t number = 4) {
     return {Key(partition), InstanceId(instance), number, CutState{.step = 100}};
@@ -427,11 +428,46 @@ TEST_F(ShardTest, ALaterEraBeginsWithNothingOfTheEarlier) {
   EXPECT_EQ(Step(event::Orders{Of(next)}),
             (Texts{"drop job 7 partition 0", "forget the plan of job 7", "report nothing of job 7",
                    "return memory", "hold run 7.1", "plan job 7"}));
-  EXPECT_EQ(Step(event::Planned{JobUid(kJob), absl::OkStatus()}),
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 0}, absl::OkStatus()}), Texts()) << "late";
+  EXPECT_EQ(Step(event::Planned{{JobUid(kJob), 1}, absl::OkStatus()}),
             (Texts{"create job 7 partition 0 as instance 2, view 1"}));
+  EXPECT_EQ(std::get<action::Create>(actions_.back()).run, (RunId{JobUid(kJob), 1}));
   EXPECT_EQ(Step(News(0, 1)), Texts()) << "of the earlier era";
+  EXPECT_EQ(Step(event::Ended{Key(0), InstanceId(1), 100}), Texts()) << "of the earlier era";
   EXPECT_EQ(Step(event::Orders{Of(Running({0}, true))}), Texts()) << "late";
   EXPECT_EQ(Step(event::Orders{Of(Over())}), Texts()) << "late";
+  EXPECT_EQ(Step(event::Orders{Dropped()}), Texts()) << "late";
+  ShardOrders dropped = Dropped();
+  dropped.mutable_dropped(0)->set_era(1);
+  EXPECT_EQ(Step(event::Orders{dropped}),
+            (Texts{"drop job 7 partition 0", "forget the plan of job 7.1",
+                   "report nothing of job 7", "return memory"}));
+}
+
+// Its orders may say at once that one era is dropped and the next begins.
+TEST_F(ShardTest, WhatIsDroppedMayComeBackInALaterEra) {
+  Host({0});
+  ShardOrders both = Dropped();
+  ShardJob next = Running({0}, true);
+  next.mutable_run()->set_era(1);
+  *both.add_jobs() = next;
+  EXPECT_EQ(Step(event::Orders{both}),
+            (Texts{"drop job 7 partition 0", "forget the plan of job 7", "report nothing of job 7",
+                   "return memory", "hold run 7.1", "plan job 7"}));
+  Step(event::Planned{{JobUid(kJob), 1}, absl::OkStatus()});
+  EXPECT_EQ(Step(event::Orders{both}), (Texts{"hold run 7.1", "order job 7 partition 0, view 1"}))
+      << "both are repeated until the coordinator knows that they came";
+}
+
+TEST_F(ShardTest, AJobThatIsOverMayComeBackInALaterEra) {
+  Host({0});
+  Step(event::Orders{Of(Over())});
+  ShardJob next = Running({0}, true);
+  next.mutable_run()->set_era(1);
+  EXPECT_EQ(Step(event::Orders{Of(next)}),
+            (Texts{"drop job 7 partition 0", "forget the plan of job 7", "report nothing of job 7",
+                   "return memory", "hold run 7.1", "plan job 7"}));
+  EXPECT_EQ(Step(event::Ended{Key(0), InstanceId(1), 100}), Texts()) << "of the earlier era";
 }
 
 TEST_F(ShardTest, LearnsWhoIsWhoAndWhereIsDecided) {
@@ -457,8 +493,9 @@ TEST_F(ShardTest, LearnsWhoLeadsWhatItBacks) {
   Step(event::Orders{Of(job)});
   const auto& learn = std::get<action::Learn>(actions_.front());
   ASSERT_EQ(learn.leaders.size(), 1u);
-  EXPECT_EQ(learn.leaders.at(Key(0)),
-            (action::Learn::Leader{.view = ViewNumber(5), .name = "ps-3"}));
+  EXPECT_EQ(
+      learn.leaders.at(Key(0)),
+      (action::Learn::Leader{.run = {JobUid(kJob), 0}, .view = ViewNumber(5), .name = "ps-3"}));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ void Connection::OnFrame(const FrameHeader& header, ReceivedPayload payload) {
   }
   const Routes::Key key(header.key.run.job, header.partition);
   if (header.type == FrameType::kReplicate &&
-      !shard_.routes->MayReplicate(name_, key, header.view)) {
+      !shard_.routes->MayReplicate(name_, header.key.run, header.partition, header.view)) {
     return SendRefusal(*this, header, Answer::kBadFrame,
                        absl::StrCat(peer_, " does not lead partition ", header.partition.value,
                                     " in view ", header.view.value));

@@ -55,10 +55,12 @@ void Routes::SetLeaders(Leaders leaders) {
   leaders_ = std::move(leaders);
 }
 
-bool Routes::MayReplicate(const std::string& name, const Key& key, ViewNumber view) const {
+bool Routes::MayReplicate(const std::string& name, const RunId& run, PartitionId partition,
+                          ViewNumber view) const {
   MutexLock lock(&mutex_);
-  const auto it = leaders_.find(key);
-  return it == leaders_.end() || it->second.view != view || it->second.name == name;
+  const auto it = leaders_.find({run.job, partition});
+  return it == leaders_.end() || it->second.run != run || it->second.view != view ||
+         it->second.name == name;
 }
 
 bool Routes::MaySpeakFor(const std::string& name, WorkerId worker) const {

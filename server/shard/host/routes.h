@@ -54,9 +54,10 @@ class Routes {
   // Whether a stream of the worker `name` may send frames of `worker`. True for a worker in no
   // known roster: the partition refuses it.
   bool MaySpeakFor(const std::string& name, WorkerId worker) const;
-  // Whether a stream of the shard `name` may send what is replicated in this view. True for a view
-  // that is not known here (yet, or any more): the partition refuses it.
-  bool MayReplicate(const std::string& name, const Key& key, ViewNumber view) const;
+  // Whether a stream of the shard `name` may send what is replicated in this run and view. True for
+  // those that are not known here (yet, or any more): the partition refuses it.
+  bool MayReplicate(const std::string& name, const RunId& run, PartitionId partition,
+                    ViewNumber view) const;
 
  private:
   mutable Mutex mutex_;

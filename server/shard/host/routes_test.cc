@@ -7,15 +7,20 @@ namespace {
 
 TEST(Routes, OnlyTheShardThatTheViewNamesReplicates) {
   Routes routes;
-  const Routes::Key key(JobUid(7), PartitionId(2)), other(JobUid(7), PartitionId(3));
-  EXPECT_TRUE(routes.MayReplicate("ps-1", key, ViewNumber(4))) << "the partition refuses it";
-  routes.SetLeaders({{key, {ViewNumber(4), "ps-0"}}});
-  EXPECT_TRUE(routes.MayReplicate("ps-0", key, ViewNumber(4)));
-  EXPECT_FALSE(routes.MayReplicate("ps-1", key, ViewNumber(4)));
-  EXPECT_TRUE(routes.MayReplicate("ps-1", key, ViewNumber(5))) << "it may have been told earlier";
-  EXPECT_TRUE(routes.MayReplicate("ps-1", other, ViewNumber(4)));
+  const RunId run{JobUid(7), 1}, earlier{JobUid(7), 0};
+  const PartitionId partition(2), other(3);
+  const auto may = [&](const char* name, const RunId& of, PartitionId p, uint64_t view) {
+    return routes.MayReplicate(name, of, p, ViewNumber(view));
+  };
+  EXPECT_TRUE(may("ps-1", run, partition, 4)) << "the partition refuses it";
+  routes.SetLeaders({{{run.job, partition}, {run, ViewNumber(4), "ps-0"}}});
+  EXPECT_TRUE(may("ps-0", run, partition, 4));
+  EXPECT_FALSE(may("ps-1", run, partition, 4));
+  EXPECT_TRUE(may("ps-1", run, partition, 5)) << "it may have been told earlier";
+  EXPECT_TRUE(may("ps-1", run, other, 4));
+  EXPECT_TRUE(may("ps-1", earlier, partition, 4)) << "the partition says that the run is over";
   routes.SetLeaders({});
-  EXPECT_TRUE(routes.MayReplicate("ps-1", key, ViewNumber(4)));
+  EXPECT_TRUE(may("ps-1", run, partition, 4));
 }
 
 TEST(Routes, AWorkerSpeaksForItselfAlone) {

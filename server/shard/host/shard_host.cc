@@ -225,24 +225,24 @@ void ShardHost::Step(shard::Event event) {
 }
 
 void ShardHost::Do(const action::Plan& a) {
-  const JobUid uid(a.job.run().job_uid());
+  const RunId run{JobUid(a.job.run().job_uid()), a.job.run().era()};
   absl::StatusOr<std::shared_ptr<const ShardJobPlan>> plan =
       environment_.make_plan(a.job.job(), environment_.checkpoint_disk);
   absl::Status status = plan.status();
   if (status.ok()) status = CheckMemory(**plan, a.job);
   if (status.ok()) {
     metrics_.Show(a.job.job().spec().name(), (*plan)->metrics);
-    plans_[uid] = *std::move(plan);
+    plans_[run] = *std::move(plan);
   } else {
     spdlog::error("cannot host partitions of job {}: {}", a.job.job().spec().name(),
                   status.ToString());
   }
-  Step(shard::event::Planned{uid, status});
+  Step(shard::event::Planned{run, status});
 }
 
 void ShardHost::Do(const action::Forget& a) {
-  plans_.erase(a.job);
-  links_.Forget(a.job);
+  plans_.erase(a.run);
+  links_.Forget(a.run.job);
 }
 
 PartitionHost::Environment ShardHost::EnvironmentOf(const action::Create& a, EventLoop* owner) {
@@ -284,8 +284,8 @@ void ShardHost::Do(const action::Create& a) {
   hosted->owner = owners_[a.key.second.value % owners_.size()].get();
   PartitionHost::Environment environment = EnvironmentOf(a, hosted->owner);
   const FirstState first = a.learns ? FirstState::kNothing : FirstState::kFirstValues;
-  hosted->owner->Post([hosted, plan = plans_.at(a.key.first), partition = a.key.second,
-                       orders = a.orders, environment = std::move(environment), first]() mutable {
+  hosted->owner->Post([hosted, plan = plans_.at(a.run), partition = a.key.second, orders = a.orders,
+                       environment = std::move(environment), first]() mutable {
     const auto report_to = environment.report;
     absl::StatusOr<std::unique_ptr<PartitionHost>> host =
         PartitionHost::Create(plan, partition, std::move(environment), first);

@@ -169,8 +169,8 @@ class ShardHost {
   std::deque<shard::Event> events_;  // events that wait for the current one
   bool stepping_ = false;
   ShardId id_;
-  std::map<JobUid, std::shared_ptr<const ShardJobPlan>> plans_;  // of jobs that are not over
-  bool returns_memory_ = false;                                  // a ReturnMemory is pending
+  std::map<RunId, std::shared_ptr<const ShardJobPlan>> plans_;  // of runs that are not over
+  bool returns_memory_ = false;                                 // a ReturnMemory is pending
   std::function<void(const DrainOrders&)> on_drain_;
   std::map<JobUid, Capture> captures_;
   uint64_t checkpoint_nonce_ = 0;                   // found beneath the root

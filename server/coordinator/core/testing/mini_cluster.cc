@@ -255,7 +255,10 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   ASSERT_TRUE(worker.orders_seen < orders.version()) << "versions grow";
   if (worker.never_holds && orders.hold()) return;
   WorkerOrders whole = orders;
-  const bool same_run = orders.run().job_uid() == worker.orders.run().job_uid();
+  const auto same = [](const Run& a, const Run& b) {
+    return a.job_uid() == b.job_uid() && a.era() == b.era();
+  };
+  const bool same_run = same(orders.run(), worker.orders.run());
   worker.described += orders.has_job();
   if (orders.has_run() && !orders.has_job()) {
     ASSERT_TRUE(same_run) << "orders without a description that the worker never saw";
@@ -281,8 +284,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   std::set<uint64_t> held;
   for (const Lease& lease : orders.leases()) held.insert(lease.id());
   std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
-  const bool gives_back =
-      worker.run.job_uid() != 0 && orders.run().job_uid() != worker.run.job_uid();
+  const bool gives_back = worker.run.job_uid() != 0 && !same(orders.run(), worker.run);
   if (worker.stubborn && gives_back) return;
   worker.run = orders.run();
 }
@@ -300,6 +302,7 @@ void MiniCluster::DoWork(MiniWorker& worker) {
   const WorkerOrders& orders = worker.orders;
   const uint64_t uid = orders.run().job_uid();
   if (uid == 0 || worker.drained || orders.hold()) return;
+  if (orders.run().era() < eras_[uid]) return;  // shards answer that the run is over
   if (orders.policy().policy().kind() == Policy::BSP && orders.leases_size() == 0)
     return DoBspWork(worker);
   for (const Lease& lease : orders.leases()) {
@@ -381,12 +384,18 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;
   shard.orders_seen = orders.version();
   const ShardOrderBook::Changes changes = shard.orders.Take(orders);
-  for (const uint64_t uid : changes.dropped) {
+  for (const Run& run : changes.dropped) {
+    const uint64_t uid = run.job_uid();
+    const auto description = shard.descriptions.find(uid);
+    if (description != shard.descriptions.end() && description->second.run().era() > run.era())
+      continue;
     shard.reports.Drop(uid);
     shard.descriptions.erase(uid);
   }
   for (const ShardJob& job : changes.jobs) {
     const uint64_t uid = job.run().job_uid();
+    if (job.run().era() > std::exchange(eras_[uid], std::max(eras_[uid], job.run().era())))
+      covered[uid].clear();  // it begins with other values
     if (job.has_job()) shard.descriptions[uid] = job.job();
     if (job.has_job() && covered[uid].empty()) CoverBefore(job.job());
     shard.described += job.has_job();

@@ -217,6 +217,7 @@ class MiniCluster {
 
   CoordinatorOptions options_;
   std::map<uint64_t, uint64_t> policies_;  // by job uid: the number that its partitions follow
+  std::map<uint64_t, uint32_t> eras_;      // by job uid: the newest that a shard has heard of
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
   std::map<uint64_t, CallReply> answers_;
