@@ -231,6 +231,21 @@ TEST(JobFile, ReadsWhenToTakeCheckpoints) {
   EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("got -5 s"));
 }
 
+TEST(JobFile, ReadsHowOftenToGoBack) {
+  EXPECT_FALSE(Parse(kGood)->has_restarts_max()) << "the coordinator has a default";
+  const auto with = [](const std::string& text) {
+    return Parse(absl::StrCat(kGood, "  maxRestarts: ", text, "\n"));
+  };
+  EXPECT_EQ(with("7")->restarts_max(), 7u);
+  ASSERT_TRUE(with("0").ok());
+  EXPECT_TRUE(with("0")->has_restarts_max());
+  for (const char* wrong : {"-1", "1001", "often", "1.5"})
+    EXPECT_THAT(std::string(with(wrong).status().message()), HasSubstr("maxRestarts")) << wrong;
+  JobSpec sent = *Parse(kGood);
+  sent.set_restarts_max(1001);  // by another client
+  EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("maxRestarts"));
+}
+
 TEST(JobFile, ReadsWhatToRecompute) {
   EXPECT_FALSE(Parse(kGood)->has_recompute());
   const auto with = [](const char* policy) {

@@ -214,6 +214,10 @@ Field SpecField() {
                  Beside(Integer("keep", {1, 1000}, "2",
                                 "so many of the newest are kept, besides those of starling "
                                 "checkpoint create"))}),
+          Into("restarts_max",
+               Integer("maxRestarts", {0, 1000}, absl::StrCat(limits::kRestartsPerJob),
+                       "goes back so often to its last checkpoint, when both copies of parameters "
+                       "are lost, before it takes a new one; then it fails")),
           Group("workers", T::kMap, "how many",
                 {Into("workers_min", Integer("min", {1, limits::kWorkersPerJobMax}, "1",
                                              "starts with at least so many")),

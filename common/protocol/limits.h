@@ -85,6 +85,7 @@ inline constexpr size_t kListEntriesMax = 1000;   // per page of a list
 inline constexpr size_t kListBytesMax = 2 << 20;  // a page ends with the entry that passes this
 inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // per job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
+inline constexpr uint32_t kRestartsPerJob = 3;  // maxRestarts, if the job file has none
 inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
 // Per job; neighbours are merged when there are more.

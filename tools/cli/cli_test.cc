@@ -357,6 +357,40 @@ TEST_F(CliTest, AWatchOutlivesAShortAbsenceOfTheCoordinatorAndNotALongOne) {
   EXPECT_THAT(err_.str(), HasSubstr("starling: gone"));
 }
 
+// Epochs behind the checkpoint are done, and told, again.
+TEST_F(CliTest, AWatchOutlivesAReturnToACheckpointAndSaysSo) {
+  JobStatus status = Running();
+  status.set_epoch(2);
+  AddEpoch(&status, 0.5);
+  AddEpoch(&status, 0.6);
+  cluster_.jobs = {Reply(status)};
+  JobStatus back = Running();
+  back.set_state(PENDING);
+  back.set_epoch(1);
+  AddEpoch(&back, 0.5);
+  back.set_restarts(1);
+  back.set_last_restart("2026-01-01T00:00:00Z: shard ps-0 is gone: goes back to step 400");
+  cluster_.jobs.push_back(Reply(back));
+  JobStatus end = back;
+  end.set_state(SUCCEEDED);
+  end.set_epoch(2);
+  AddEpoch(&end, 0.7);
+  cluster_.jobs.push_back(Reply(end));
+  EXPECT_EQ(Run({"wait", "digits"}), 0);
+  const std::string text = err_.str();
+  EXPECT_THAT(text, HasSubstr("digits  went back: 2026-01-01T00:00:00Z: shard ps-0 is gone: goes "
+                              "back to step 400\n"));
+  const auto count = [&](const std::string& what) {
+    size_t n = 0;
+    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("went back"), 1u) << text;
+  EXPECT_EQ(count("epoch 1/5: train"), 1u) << text;
+  EXPECT_EQ(count("epoch 2/5: train"), 2u) << text;
+  EXPECT_EQ(out_.str(), "test_accuracy=0.7000\n");
+}
+
 TEST_F(CliTest, OffATerminalProgressIsALineEveryTwoSeconds) {
   JobStatus status = Running();
   for (int i = 0; i < 21; ++i) {  // a new step every 250 ms for 5 s

@@ -80,8 +80,11 @@ std::string OutputText(const OutputStatus& output) {
 std::string CopiesText(const JobStatus& status) {
   std::string text = "two of each partition";
   if (status.durability() != "replicated") {
-    text = absl::StrCat("one of each partition: a shard's death ",
-                        IsEnd(status.state()) ? "takes the values with it" : "ends the job");
+    text =
+        absl::StrCat("one of each partition: a shard's death ",
+                     IsEnd(status.state())            ? "takes the values with it"
+                     : status.checkpoint().has_last() ? "takes the job back to its last checkpoint"
+                                                      : "ends the job");
   } else if (status.partitions_whole() < status.partitions()) {
     text = absl::StrCat("two of ", status.partitions_whole(), " of ", status.partitions(),
                         " partitions, one of the others");
@@ -168,6 +171,11 @@ Rows JobFacts(const JobReply& reply) {
   if (!status.checkpoint().trouble().empty()) {
     rows.push_back({"", absl::StrCat("the last attempt failed (", status.checkpoint().failures(),
                                      " in all): ", status.checkpoint().trouble())});
+  }
+  if (status.restarts() > 0) {
+    rows.push_back(
+        {"Went back:", absl::StrCat(status.restarts(), status.restarts() == 1 ? " time" : " times",
+                                    "; the last one: ", status.last_restart())});
   }
   if (!status.restored_from().empty()) {
     rows.push_back({"Started from:", absl::StrCat("checkpoint ", status.restored_from())});

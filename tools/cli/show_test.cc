@@ -242,6 +242,25 @@ TEST_F(CliTest, DescribeSaysHowManyCopiesThereAre) {
   status.set_durability("none");
   EXPECT_EQ(copies(),
             "Copies:        one of each partition: a shard's death takes the values with it");
+  status.set_state(RUNNING);
+  status.mutable_checkpoint()->mutable_last()->set_id("c-1-2");
+  EXPECT_EQ(copies(),
+            "Copies:        one of each partition: a shard's death takes the job back to its last "
+            "checkpoint");
+}
+
+TEST_F(CliTest, DescribeSaysHowOftenAJobWentBack) {
+  JobStatus status = Running();
+  const auto describe = [&] {
+    cluster_.jobs = {Reply(status)};
+    EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+    return out_.str();
+  };
+  EXPECT_THAT(describe(), Not(HasSubstr("Went back:")));
+  status.set_restarts(1);
+  status.set_last_restart("2026-01-01T00:00:00Z: shard ps-0 is gone");
+  EXPECT_THAT(describe(), HasSubstr("Went back:     1 time; the last one: "
+                                    "2026-01-01T00:00:00Z: shard ps-0 is gone\n"));
 }
 
 TEST_F(CliTest, DescribeSaysWhatCheckpointsThereAre) {

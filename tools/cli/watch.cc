@@ -1,6 +1,7 @@
 #include "tools/cli/watch.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -73,12 +74,19 @@ absl::StatusOr<int> WatchJob(const std::string& name, absl::Time deadline, Clien
   ProgressWriter progress(context);
   absl::Time reached = context.now();
   std::set<uint32_t> shown;  // epochs
+  std::optional<uint32_t> restarts;
   for (;;) {
     const auto reply = client.GetJob(name);
     const absl::Time now = context.now();
     if (reply.ok()) {
       reached = now;
       const JobStatus& status = reply->status();
+      // What was shown beyond the checkpoint is done again.
+      if (status.restarts() > restarts.value_or(status.restarts())) {
+        progress.Line(absl::StrCat(name, "  went back: ", status.last_restart()));
+        shown.erase(shown.lower_bound(status.epoch()), shown.end());
+      }
+      restarts = status.restarts();
       const bool evaluates = reply->spec().evaluate().every_epochs() > 0;
       for (const EpochResult& result : status.epochs_done()) {
         // An epoch's losses arrive before its evaluation.

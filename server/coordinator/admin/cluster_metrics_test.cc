@@ -95,11 +95,13 @@ TEST(ClusterMetrics, AJobsCheckpoints) {
   JobStatus& job = *view.jobs.add_jobs();
   job.set_name("a");
   CheckpointStatus& checkpoint = *job.mutable_checkpoint();
+  job.set_restarts(2);
   checkpoint.set_failures(3);
   checkpoint.set_overdue_seconds(42);
   std::string text = Text(view);
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_failures_total{job_name=\"a\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_overdue_seconds{job_name=\"a\"} 42\n"));
+  EXPECT_THAT(text, HasSubstr("starling_job_restarts_total{job_name=\"a\"} 2\n"));
   EXPECT_THAT(text, Not(HasSubstr("timestamp"))) << "there is none";
   checkpoint.mutable_last()->set_created("1970-01-02T00:00:00Z");
   checkpoint.mutable_last()->set_bytes(4096);

@@ -107,8 +107,9 @@ std::vector<CheckpointId> SurplusCheckpoints(const KnownCheckpoints& known, uint
   return by_rule;
 }
 
-const CheckpointInfo* LastCheckpoint(const KnownCheckpoints& known, uint64_t cluster, JobUid job) {
-  auto it = known.upper_bound({cluster, job, UINT64_MAX});
+const CheckpointInfo* LastCheckpoint(const KnownCheckpoints& known, uint64_t cluster, JobUid job,
+                                     uint64_t below) {
+  auto it = known.lower_bound({cluster, job, below});
   if (it == known.begin()) return nullptr;
   --it;
   return it->first.cluster == cluster && it->first.job == job ? &it->second : nullptr;

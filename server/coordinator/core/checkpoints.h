@@ -62,8 +62,9 @@ std::vector<CheckpointId> SurplusCheckpoints(const KnownCheckpoints& known, uint
                                              JobUid job, uint32_t keep,
                                              const std::set<CheckpointId>& sources);
 
-// The newest one of the job; null: none.
-const CheckpointInfo* LastCheckpoint(const KnownCheckpoints& known, uint64_t cluster, JobUid job);
+// The newest one of the job, of those whose number is less than `below`; null: none.
+const CheckpointInfo* LastCheckpoint(const KnownCheckpoints& known, uint64_t cluster, JobUid job,
+                                     uint64_t below = UINT64_MAX);
 
 // The newest one of a job of that name: of this cluster if it has any, else of another one.
 std::optional<CheckpointId> NewestNamed(const KnownCheckpoints& known, uint64_t cluster,

@@ -184,6 +184,9 @@ TEST(KnownCheckpoints, TheLastOneOfAJobHasTheGreatestNumber) {
   ASSERT_NE(LastCheckpoint(known, kCluster, JobUid(1)), nullptr);
   EXPECT_EQ(LastCheckpoint(known, kCluster, JobUid(1))->id(), ToString(Own(1, 4)));
   EXPECT_EQ(LastCheckpoint(known, kCluster, JobUid(3)), nullptr);
+  ASSERT_NE(LastCheckpoint(known, kCluster, JobUid(1), /*below=*/4), nullptr);
+  EXPECT_EQ(LastCheckpoint(known, kCluster, JobUid(1), 4)->id(), ToString(Own(1, 3)));
+  EXPECT_EQ(LastCheckpoint(known, kCluster, JobUid(1), 1), nullptr);
   EXPECT_EQ(LastCheckpoint({}, kCluster, JobUid(3)), nullptr);
 }
 

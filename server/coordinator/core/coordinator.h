@@ -91,7 +91,8 @@ struct OutputWritten {
   uint64_t job = 0;  // uid
   absl::StatusOr<uint64_t> bytes;
 };
-// The answers to action::MakeCheckpoint, SealCheckpoint, DropCheckpoint and ListCheckpoints.
+// The answers to action::MakeCheckpoint, SealCheckpoint, DropCheckpoint, ListCheckpoints and
+// ReadCheckpoint.
 struct CheckpointMade {
   CheckpointId id;
   absl::Status status;
@@ -106,6 +107,10 @@ struct CheckpointDropped {
 };
 struct CheckpointsFound {
   absl::StatusOr<FoundCheckpoints> checkpoints;
+};
+struct CheckpointRead {
+  CheckpointId id;
+  absl::StatusOr<CheckpointManifest> manifest;
 };
 // The caller hung up: no answer is needed.
 struct CallGone {
@@ -133,7 +138,7 @@ using Event =
                  event::CreateCheckpoint, event::ListCheckpoints, event::DeleteCheckpoint,
                  event::Register, event::WorkerReport, event::ShardReport, event::OutputWritten,
                  event::CheckpointMade, event::CheckpointSealed, event::CheckpointDropped,
-                 event::CheckpointsFound, event::CallGone, event::Tick>;
+                 event::CheckpointsFound, event::CheckpointRead, event::CallGone, event::Tick>;
 
 inline constexpr absl::Duration kCoordinatorTickPeriod = absl::Milliseconds(25);
 
@@ -197,7 +202,7 @@ struct WriteOutput {
   JobReply job;
 };
 
-// These four must not block. They are done, and answered, in their order; after a stop perhaps not
+// These five must not block. They are done, and answered, in their order; after a stop perhaps not
 // all of them.
 //
 // Makes the folder of a checkpoint, with the nonce in it. Its id was never used before.
@@ -222,6 +227,11 @@ struct ListCheckpoints {
   uint64_t nonce = 0;
   bool first = false;
 };
+// Reads the manifest of a checkpoint to which a job goes back, and every byte of its files.
+// kUnavailable, kDeadlineExceeded, kResourceExhausted: another attempt may succeed.
+struct ReadCheckpoint {
+  CheckpointInfo info;
+};
 // Answer this shard's heartbeat with the question, now or when it comes. Questions ascend.
 struct AskShard {
   uint32_t shard = 0;
@@ -237,9 +247,10 @@ struct Log {
 }  // namespace action
 
 // Carried out in order.
-using Action = std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
-                            action::MakeCheckpoint, action::SealCheckpoint, action::DropCheckpoint,
-                            action::ListCheckpoints, action::AskShard, action::Log>;
+using Action =
+    std::variant<action::Persist, action::Reply, action::WriteCurve, action::WriteOutput,
+                 action::MakeCheckpoint, action::SealCheckpoint, action::DropCheckpoint,
+                 action::ListCheckpoints, action::ReadCheckpoint, action::AskShard, action::Log>;
 using Actions = std::vector<Action>;
 
 // ---- The core -------------------------------------------------------------------------------

@@ -75,6 +75,7 @@ class Core {
   void On(const event::CheckpointSealed& event);
   void On(const event::CheckpointDropped& event);
   void On(const event::CheckpointsFound& event);
+  void On(const event::CheckpointRead& event);
   void On(const event::CallGone& event);
   void On(const event::Tick& event);
 
@@ -100,9 +101,22 @@ class Core {
                                      JobSpec& spec);
   absl::Status CheckSameData(const Submission& submission, const Inspection& inspection) const;
   absl::Status StartFrom(const Submission& submission, Job& job) const;
+  static absl::Status CheckManifestNumbers(const CheckpointManifest& manifest,
+                                           uint64_t epoch_steps);
   static void ContinueFrom(const CheckpointManifest& manifest, Job& job);
   std::set<CheckpointId> SourcesInUse() const;
   static void OpenEvaluations(Job& job);
+
+  // rollback.cc: a job that has lost values goes back to a checkpoint
+  static bool RollsBack(const Job& job);
+  bool MayRollBack(const Job& job) const;
+  std::string WhyNoRollback(const Job& job) const;
+  void BeginRollback(Job& job, const std::string& what);
+  void AdvanceRollback(Job& job);
+  static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
+  void RollBack(Job& job, const CheckpointManifest& manifest);
+  std::string WhatRollbackWaitsFor(const Job& job) const;
+  static void AddRestarts(const Job& job, JobStatus& status);
 
   // on_checkpoint.cc: one that is being taken
   bool WantsCheckpoint(const Job& job) const;
@@ -274,6 +288,7 @@ class Core {
   void NoteTurn(Job& job);
   void LookAtPending();
   const Job* JobWithTurn() const;
+  const Job* JobThatComesBack() const;
   bool StartIfPossible(Job& job, const Job* turn);
   void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
   std::vector<ShardLoad> LiveShards(bool alone) const;
@@ -363,6 +378,7 @@ class Core {
   bool IsDeserted(const Job& job);
   void FinishIfDone(Job& job);
   void End(Job& job, JobState state, const std::string& reason);
+  void ReleaseRun(Job& job);
 
   // status.cc
   static std::string PolicyText(const Policy& policy);  // "ssp(2)"

@@ -111,6 +111,17 @@ struct CheckpointProgress {
   uint64_t paced_steps = 0, recent_steps = 0;
 };
 
+// Of a job that rolls back (rollback.cc). Not durable: a restart begins anew.
+struct RollbackProgress {
+  std::optional<CheckpointId> reading;
+  uint64_t manifest_digest = 0;      // of that
+  absl::Time since;                  // when it was asked for
+  uint64_t tried_from = UINT64_MAX;  // numbers of checkpoints from here on could not be read
+  std::string trouble;               // why the last one of these could not
+  bool may_pass = false;             // the disk failed with one of them
+  absl::Time again_at = absl::InfinitePast();
+};
+
 struct Job {
   StoredJob stored;  // durable, like the next two
   StoredJobState state;
@@ -147,6 +158,7 @@ struct Job {
   uint64_t windows_kept = 0;         // the guard's windows when its trend was last stored
   std::string guarded_policy;        // PolicyText of the one that the guard judges
   CheckpointProgress checkpoint;
+  RollbackProgress rollback;
   JobCurve curve;  // durable, except for the last seconds before a crash
   absl::Time curve_saved;
   uint32_t curve_chunks = 0;   // its stored records

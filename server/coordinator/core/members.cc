@@ -137,7 +137,7 @@ void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::strin
     return aside.kind == Fault::NO_ROOM && aside.at > worker.ordered_at;
   });
   const bool again = kind == Fault::NO_ROOM && !others && crowded;
-  const bool served = job.state.roster().number() > 1;
+  const bool served = job.state.roster().number() > 1 || job.state.restarts_total() > 0;
   const bool alone = worker.member_of == job.uid() && job.state.roster().members_size() == 1;
   const bool nobody = alone || job.state.roster().members_size() == 0;
   const std::string what =

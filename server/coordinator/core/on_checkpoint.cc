@@ -78,7 +78,8 @@ void Core::NoteCheckpointDue(Job& job, uint64_t done) const {
   }
   if (!job.spec().has_checkpoint()) return;
   const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
-  const uint64_t from = last != nullptr ? last->step() : job.first_step();
+  // One that lies ahead could not be read when the job went back.
+  const uint64_t from = last != nullptr && last->step() <= done ? last->step() : job.first_step();
   if (!IsCheckpointDue(job.spec().checkpoint(), done - std::min(done, from),
                        now_ - progress.last_cut)) {
     progress.due_since = absl::InfiniteFuture();
@@ -451,8 +452,12 @@ void Core::On(const event::CheckpointSealed& event) {
   Attempt& attempt = *progress.attempt;
   if (!event.info.ok()) {
     attempt.stage = Attempt::Stage::kWriting;  // the disk is not asked for anything now
-    if (std::exchange(attempt.given_up, false)) return GiveUpAttempt(*job);
-    return FailCheckpoint(*job, std::string(event.info.status().message()));
+    if (std::exchange(attempt.given_up, false)) {
+      GiveUpAttempt(*job);
+    } else {
+      FailCheckpoint(*job, std::string(event.info.status().message()));
+    }
+    return AdvanceRollback(*job);
   }
   progress.last_cut = std::max(progress.last_cut, attempt.begun);
   progress.last_seconds = SecondsSince(attempt.begun);
@@ -463,10 +468,15 @@ void Core::On(const event::CheckpointSealed& event) {
       absl::StrFormat("checkpoint %s is there: step %d, %s, taken in %.1f s", event.info->id(),
                       event.info->step(), SizeText(event.info->bytes()), progress.last_seconds));
   progress.attempt.reset();
+  if (job->state.restarts() > 0) {
+    job->state.set_restarts(0);
+    SaveState(*job);
+  }
   TouchJob(*job);
   AnswerCheckpoint(job->uid(), event.id.number, reply);
   DropSurplus(*job);
   if (job->over()) unpacked_.insert(job->uid());
+  AdvanceRollback(*job);
 }
 
 // ---- When it comes to nothing ----
@@ -543,6 +553,7 @@ std::string Core::WhatCheckpointWaitsFor(const Job& job) const {
   const auto& attempt = job.checkpoint.attempt;
   const std::string& root = options_.checkpoint_root;
   if (!attempt) {
+    if (!job.running()) return "the job went back to an earlier one, and has not started again";
     if (!checkpoints_listed_) return NotListedText();
     if (job.next_policy() != nullptr) return "the job's policy is being changed";
     if (now_ < job.checkpoint.retry_at) return "the next attempt comes later";

@@ -102,6 +102,7 @@ void Core::On(const event::CheckpointsFound& event) {
     if (news) sentences_.push_back(NotWritableText());
   }
   if (std::exchange(checkpoints_listed_, true)) return;
+  for (Job* const job : JobsIn(PENDING)) AdvanceRollback(*job);
   sentences_.push_back(
       absl::StrCat(checkpoints_.size(), " checkpoints are beneath ", options_.checkpoint_root));
   for (Job* const job : JobsIn(RUNNING)) {

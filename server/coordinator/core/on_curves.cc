@@ -33,7 +33,7 @@ void Core::On(const event::Curves& event) {
 
 // The point of the job's last step is made at the job's end, when the last losses have arrived.
 void Core::AdvanceCurve(Job& job, bool last) {
-  if (job.state.started_us() == 0) return;
+  if (!job.running() || job.state.started_us() == 0) return;
   const bool trained = job.state.epoch() >= job.epochs();
   const bool cut_seen = job.last_cut != absl::Time();
   const absl::Time until =

@@ -133,6 +133,7 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   AddShards(job, evidence);
   AddCopies(job, evidence);
   AddCheckpoint(job, evidence);
+  if (job.state.restarts() > 0) evidence.went_back = job.state.last_restart();
   if (job.recovering) evidence.recovering_seconds = SecondsSince(started_);
   return evidence;
 }

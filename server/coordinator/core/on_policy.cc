@@ -104,6 +104,12 @@ absl::Status Core::CheckPolicyChange(const Job& job, const Policy& policy) const
                                                       JobState_Name(job.state.state()),
                                                       "): its policy cannot change any more"));
   }
+  if (RollsBack(job)) {
+    return absl::UnavailableError(
+        absl::StrCat("job ", job.name(),
+                     " goes back to an earlier checkpoint, with the policy that it had there: try "
+                     "again in a moment"));
+  }
   if (IsStopped(job)) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", job.name(), "'s wallTime is over: its policy cannot change any more"));
@@ -182,7 +188,7 @@ void Core::AddPolicy(Job& job, const Policy& policy, const std::string& by, uint
   Log(job,
       absl::StrCat("policy ", record.number(), ", ", PolicyText(policy), ", was requested: ", by));
   if (!job.running()) {  // nothing was done under the previous policy
-    record.set_step(0);
+    record.set_step(job.first_step());
     record.set_in_force(true);
   }
   SaveState(job);

@@ -262,6 +262,8 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   if (job.loss) job.state.set_train_loss(*job.loss);
   SetState(job, state);
   job.state.set_reason(reason);
+  job.state.clear_rollback();
+  job.rollback = {};
   EndCheckpoints(job);
   if (job.state.roster().members_size() > 0) {
     job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
@@ -271,7 +273,15 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   SaveState(job);
   Log(job, absl::StrCat(JobState_Name(state), reason.empty() ? "" : ": ", reason));
   TouchJob(job);
+  ReleaseRun(job);
+  SettleValues(job);
+  schedule_ = true;
+}
+
+// Its workers are free, and what was known of the run is void.
+void Core::ReleaseRun(Job& job) {
   for (auto& [id, worker] : workers_) {
+    if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
     if (worker.job == job.uid()) worker.job = 0;
     if (worker.member_of == job.uid()) worker.member_of = 0;
     worker.aside.erase(job.uid());
@@ -288,8 +298,6 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   job.guard.reset();
   job.evaluation_seen.reset();
   job.recovering = false;
-  SettleValues(job);
-  schedule_ = true;
 }
 
 }  // namespace starling::coordinator

@@ -22,8 +22,10 @@ std::string KindOf(const Optimizer& optimizer) {
   return field == nullptr ? "none" : field->name();
 }
 
+}  // namespace
+
 // A digest says what was written, not that it makes sense.
-absl::Status CheckNumbers(const CheckpointManifest& manifest, uint64_t epoch_steps) {
+absl::Status Core::CheckManifestNumbers(const CheckpointManifest& manifest, uint64_t epoch_steps) {
   const uint64_t epochs = manifest.step() / epoch_steps;  // that are over
   std::string wrong;
   if (manifest.skipped() > manifest.step())
@@ -36,12 +38,10 @@ absl::Status CheckNumbers(const CheckpointManifest& manifest, uint64_t epoch_ste
     if (epoch >= epochs) wrong = absl::StrCat("an evaluation of epoch ", epoch + 1);
   }
   if (wrong.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("from: checkpoint ", manifest.id(), " of step ",
+  return absl::InvalidArgumentError(absl::StrCat("checkpoint ", manifest.id(), " of step ",
                                                  manifest.step(), ", after ", epochs,
                                                  " epochs, has ", wrong, ": it is damaged"));
 }
-
-}  // namespace
 
 // The name of the job that would be submitted; empty: its checkpoint is not known.
 std::string Core::NameOf(const SubmitRequest& request) const {
@@ -152,7 +152,8 @@ absl::Status Core::StartFrom(const Submission& submission, Job& job) const {
           absl::StrCat("from: checkpoint ", manifest.id(), " is of step ", manifest.step(),
                        " of a job of ", job.steps(), " steps: nothing is left to do"));
     }
-    STARLING_RETURN_IF_ERROR(CheckNumbers(manifest, job.epoch_steps()));
+    if (const auto numbers = CheckManifestNumbers(manifest, job.epoch_steps()); !numbers.ok())
+      return absl::InvalidArgumentError(absl::StrCat("from: ", numbers.message()));
     if (manifest.policy().kind() == Policy::KIND_UNSPECIFIED) {
       return absl::InvalidArgumentError(
           absl::StrCat("from: checkpoint ", manifest.id(), " names no policy"));
@@ -226,8 +227,11 @@ std::set<CheckpointId> Core::SourcesInUse() const {
     if (const auto id = ParseCheckpointId(text)) sources.insert(*id);
   };
   for (const JobState state : {PENDING, RUNNING}) {
-    for (const uint64_t uid : UidsIn(state))
-      add(jobs_.at(uid).stored.description().restore().checkpoint());
+    for (const uint64_t uid : UidsIn(state)) {
+      const Job& job = jobs_.at(uid);
+      add(job.stored.description().restore().checkpoint());
+      if (job.rollback.reading) sources.insert(*job.rollback.reading);
+    }
   }
   for (const auto& [name, submission] : submissions_) {
     if (submission.from) add(submission.from->id());

@@ -1,7 +1,7 @@
 // Which workers serve which job (docs/operations.md, "Which job gets workers"). A job starts with
 // workers.min workers, grows up to workers.max with free ones, and gives workers beyond its min to
-// other jobs. Jobs that can start do so in order of submission. A job that cannot start takes and
-// keeps no workers.
+// other jobs. Jobs that can start do so in order of submission, those that go back to a checkpoint
+// first. A job that cannot start takes and keeps no workers.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -17,6 +17,8 @@ namespace starling::coordinator {
 namespace {
 
 constexpr size_t kHoldersShown = 4;
+// For so long the workers of a job that goes back to a checkpoint are kept while that is read.
+constexpr absl::Duration kKeepWorkers = absl::Seconds(30);
 
 std::string Count(uint64_t count, const std::string& noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
@@ -91,11 +93,20 @@ void Core::Schedule() {
                                   [this](const auto& entry) { return TakesCopies(entry.second); });
   memory_awaited_ = false;
   const Job* turn = JobWithTurn();
+  const Job* const back = JobThatComesBack();
   uint32_t available = SupplyFor(nullptr, nullptr).available();
-  for (Job* const pending : JobsIn(PENDING)) {
+  // Jobs that have run before go on first.
+  const auto ran = [](const Job* job) { return job->state.restarts_total() > 0; };
+  std::vector<Job*> waiting = JobsIn(PENDING);
+  std::stable_partition(waiting.begin(), waiting.end(), ran);
+  for (Job* const pending : waiting) {
     Job& job = *pending;
+    if (RollsBack(job)) continue;
     const bool enough = shards && job.spec().workers_min() <= available;
-    const Job* first = turn != nullptr && turn->uid() < job.uid() ? turn : nullptr;
+    const Job* first = ran(&job)                                    ? nullptr
+                       : back != nullptr                            ? back
+                       : turn != nullptr && turn->uid() < job.uid() ? turn
+                                                                    : nullptr;
     if (enough && StartIfPossible(job, first)) {
       if (turn == &job) turn = nullptr;
       available = SupplyFor(nullptr, nullptr).available();
@@ -172,6 +183,7 @@ void Core::Give(Job& job, const std::vector<Worker*>& workers) {
 // start with workers that it can use. It has a turn only if nothing but later jobs stands in its
 // way. With an earlier job in the way, or too few workers, it would keep workers idle for nothing.
 bool Core::MayHaveTurn(const Job& job) const {
+  if (RollsBack(job)) return false;
   const absl::Duration waited = now_ - job.pending_since;
   absl::Duration begin = options_.patience;
   if (waited < begin) return false;
@@ -198,13 +210,25 @@ void Core::NoteTurn(Job& job) {
 // Checks what changes without an event: waiting times, and the shards' memory.
 void Core::LookAtPending() {
   pending_seen_ = now_;
-  for (Job* const pending : JobsIn(PENDING)) NoteTurn(*pending);
+  for (Job* const pending : JobsIn(PENDING)) {
+    AdvanceRollback(*pending);
+    schedule_ |= RollsBack(*pending);  // its workers are kept for a while
+    if (pending->state.state() == PENDING) NoteTurn(*pending);
+  }
   schedule_ |= memory_awaited_;
 }
 
 const Job* Core::JobWithTurn() const {
   for (const uint64_t uid : UidsIn(PENDING)) {
     if (const Job& job = jobs_.at(uid); job.has_turn) return &job;
+  }
+  return nullptr;
+}
+
+const Job* Core::JobThatComesBack() const {
+  for (const uint64_t uid : UidsIn(PENDING)) {
+    const Job& job = jobs_.at(uid);
+    if (RollsBack(job) && now_ < job.pending_since + kKeepWorkers) return &job;
   }
   return nullptr;
 }

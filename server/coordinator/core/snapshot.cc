@@ -167,6 +167,7 @@ absl::Status Core::PlanPartitions(Job& job) {
 
 void Core::RestoreJob(Job& job) {
   if (job.state.has_train_loss()) job.loss = job.state.train_loss();
+  job.losses_from = job.first_step();
   if (!job.running()) return;
   DropUndecidedCheckpointPolicies(job);  // their attempts are over
   for (const Member& member : job.state.roster().members()) {

@@ -77,7 +77,10 @@ void Core::AddEpochs(const Job& job, Epochs epochs, JobStatus& status) {
 }
 
 std::string Core::ReasonOf(const Job& job) const {
-  if (job.state.state() == PENDING) return WaitsFor(job);
+  if (job.state.state() == PENDING) {
+    const std::string waits = RollsBack(job) ? WhatRollbackWaitsFor(job) : WaitsFor(job);
+    return absl::StrCat(job.state.reason(), job.state.reason().empty() ? "" : "; ", waits);
+  }
   if (job.over() && !job.unreadable.empty() && job.state.reason() != job.unreadable)
     return absl::StrCat(job.state.reason(), job.state.reason().empty() ? "" : "; ", job.unreadable);
   if (!job.running()) return job.state.reason();
@@ -124,6 +127,7 @@ JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   AddShardMetrics(job, status);
   AddCopies(job, status);
   AddCheckpoint(job, status);
+  AddRestarts(job, status);
   if (job.over()) AddAverages(job, status);
   status.set_kept_until(KeptUntil(job));
   return status;

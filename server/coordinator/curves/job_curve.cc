@@ -62,6 +62,8 @@ void JobCurve::Restore(std::vector<CurvePoint> points, uint32_t merges, uint64_t
     if (point.step() > earlier_) seen_max_ = std::max(seen_max_, point.staleness_max());
   }
   merges_ = std::min(merges, 62u);
+  loss_sum_ = 0;
+  samples_ = correct_ = 0;
   MarkSaved();
 }
 

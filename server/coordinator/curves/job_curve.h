@@ -24,7 +24,7 @@ class JobCurve {
 
   // Continues from stored points: ascending steps, at most points_max points (the rest are
   // dropped), after `merges` merges. Those up to the step `earlier` are of an earlier run, whose
-  // counters are not those of later moments.
+  // counters are not those of later moments. What was observed before is void.
   void Restore(std::vector<CurvePoint> points, uint32_t merges, uint64_t earlier = 0);
 
   // Adds what finished training work reported; it counts for the next point.

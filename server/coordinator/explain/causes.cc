@@ -60,6 +60,8 @@ constexpr Cause kCauses[] = {
      "when",
      "mend what the sentence names: the disk, its mount on that shard, or what keeps the job from "
      "its next step"},
+    {"went-back", "", "both copies of parameters were lost: the job went back to a checkpoint",
+     "see why these shards died at once, and take checkpoints more often if too much was lost"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
      "staleness"},

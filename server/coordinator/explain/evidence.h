@@ -113,6 +113,8 @@ struct Evidence {
   uint32_t unreplicated = 0;
   std::string copies_trouble;
   CheckpointEvidence checkpoint;
+  // Of a job that has taken no checkpoint since it went back to one: when, to which, and why.
+  std::string went_back;
 };
 
 }  // namespace starling::explain

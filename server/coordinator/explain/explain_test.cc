@@ -176,6 +176,12 @@ TEST(ExplainTest, CheckpointsThatDoNotGetThrough) {
   ExpectSays(finding, "the last attempt failed: at step 17: shard-1: no space; the last one is of");
 }
 
+TEST(ExplainTest, AJobThatWentBackSaysWhy) {
+  Evidence evidence = HealthyJob();
+  evidence.went_back = "2026-01-01T00:00:00Z: shard ps-0 is gone: goes back to step 400";
+  ExpectSays(Only(evidence, "went-back"), "goes back to step 400");
+}
+
 TEST(ExplainTest, ASilentWorkerIsMissing) {
   Evidence evidence = HealthyJob();
   evidence.workers[1].silent_seconds = 3;

@@ -149,6 +149,12 @@ void FindFailingCheckpoints(const Evidence& evidence, Findings& findings) {
       Weight::kSlows, 0);
 }
 
+// Nor this: what was computed since the checkpoint is computed again.
+void FindWentBack(const Evidence& evidence, Findings& findings) {
+  if (evidence.went_back.empty()) return;
+  findings.Add("went-back", evidence.job, 0, evidence.went_back, Weight::kSlows, 0);
+}
+
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
   for (const WorkerEvidence& worker : evidence.workers) {
     if (worker.member || worker.preparing_seconds < kPreparingSecondsMin) continue;
@@ -257,6 +263,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindNoProgress(evidence, findings);
   FindUnreplicated(evidence, findings);
   FindFailingCheckpoints(evidence, findings);
+  FindWentBack(evidence, findings);
   FindSetAside(evidence, findings);  // does not stop the workers that serve it
 }
 

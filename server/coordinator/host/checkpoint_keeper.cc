@@ -52,11 +52,12 @@ void RemoveOn(CheckpointDisk& disk, const CheckpointId& id) {
 }
 
 absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>& disk,
-                                          const CheckpointInfo& info) {
+                                          const CheckpointInfo& info, bool all) {
   const auto id = ParseCheckpointId(info.id());
   if (!id) return absl::InternalError(absl::StrCat("no checkpoint's id: ", info.id()));
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                             CheckpointReader::Open(disk, *id, info.manifest_digest()));
+  if (all) STARLING_RETURN_IF_ERROR(reader->VerifyAll([](uint64_t) {}));
   return reader->manifest();
 }
 
@@ -114,8 +115,14 @@ void CheckpointKeeper::List(const action::ListCheckpoints& action,
 
 void CheckpointKeeper::Read(const CheckpointInfo& info,
                             Done<absl::StatusOr<CheckpointManifest>> done) {
-  Post<absl::StatusOr<CheckpointManifest>>([info](const auto& disk) { return ReadOn(disk, info); },
-                                           std::move(done));
+  Post<absl::StatusOr<CheckpointManifest>>(
+      [info](const auto& disk) { return ReadOn(disk, info, /*all=*/false); }, std::move(done));
+}
+
+void CheckpointKeeper::Verify(const CheckpointInfo& info,
+                              Done<absl::StatusOr<CheckpointManifest>> done) {
+  Post<absl::StatusOr<CheckpointManifest>>(
+      [info](const auto& disk) { return ReadOn(disk, info, /*all=*/true); }, std::move(done));
 }
 
 }  // namespace starling::coordinator

@@ -36,6 +36,9 @@ class CheckpointKeeper {
   // The manifest of one that is listed, if all its files are there as it says.
   void Read(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
 
+  // The same, once every byte of the files was read and is as it was written.
+  void Verify(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
+
   // Finishes what was asked for, and waits for that. What is asked for later is not done.
   void Stop();
 

@@ -63,6 +63,10 @@ class CheckpointKeeperTest : public testing::Test {
   absl::StatusOr<CheckpointManifest> Read(const CheckpointInfo& info) {
     return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) { keeper_.Read(info, done); });
   }
+  absl::StatusOr<CheckpointManifest> Verify(const CheckpointInfo& info) {
+    return Await<absl::StatusOr<CheckpointManifest>>(
+        [&](auto done) { keeper_.Verify(info, done); });
+  }
 
   // What a shard writes, and the manifest that goes with it.
   CheckpointManifest Written() {
@@ -156,6 +160,20 @@ TEST_F(CheckpointKeeperTest, AManifestThatIsNotTheListedOneIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(info).status())) << Read(info).status();
   ASSERT_TRUE(Drop().ok());
   EXPECT_TRUE(absl::IsNotFound(Read(info).status())) << Read(info).status();
+}
+
+TEST_F(CheckpointKeeperTest, WhoGoesBackToOneReadsEveryByte) {
+  ASSERT_TRUE(Make().ok());
+  const CheckpointManifest manifest = Written();
+  const CheckpointInfo info = *Seal(manifest);
+  const auto whole = Verify(info);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->SerializeAsString(), manifest.SerializeAsString());
+  std::string file = *disk_->Get(ToString(kId), ShardFileName(ShardId(2)));
+  file.back() ^= 1;
+  disk_->Put(ToString(kId), ShardFileName(ShardId(2)), file);
+  EXPECT_TRUE(Read(info).ok()) << "its values are not read";
+  EXPECT_TRUE(absl::IsDataLoss(Verify(info).status())) << Verify(info).status();
 }
 
 TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {

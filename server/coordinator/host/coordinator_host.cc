@@ -208,6 +208,14 @@ void CoordinatorHost::Do(const action::ListCheckpoints& action) {
     PostStep(event::CheckpointsFound{std::move(found)});
   });
 }
+
+void CoordinatorHost::Do(const action::ReadCheckpoint& action) {
+  checkpoints_.Verify(action.info, [this, id = *ParseCheckpointId(action.info.id())](
+                                       absl::StatusOr<CheckpointManifest> manifest) {
+    PostStep(event::CheckpointRead{id, std::move(manifest)});
+  });
+}
+
 void CoordinatorHost::Do(const action::AskShard& action) { heartbeats_.Ask(action); }
 
 void CoordinatorHost::Do(const action::Log& action) { spdlog::info("{}", action.sentence); }

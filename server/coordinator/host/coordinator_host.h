@@ -84,6 +84,7 @@ class CoordinatorHost {
   void Do(const action::SealCheckpoint& action);
   void Do(const action::DropCheckpoint& action);
   void Do(const action::ListCheckpoints& action);
+  void Do(const action::ReadCheckpoint& action);
   void Do(const action::AskShard& action);
   void Do(const action::Log& action);
 

@@ -32,7 +32,7 @@ class CurveWriter {
   // `done` runs once, on the writer's thread, or never if the writer is stopped first.
   void Check(const std::string& folder, std::function<void(absl::Status)> done);
 
-  // Appends to the job's file, which is created for the first news.
+  // Appends to the job's file, which is created for the first news, and anew for another session.
   void Write(const CurveNews& news);
 
   // Writes everything that was passed before, no matter how long that takes.
@@ -41,7 +41,8 @@ class CurveWriter {
  private:
   struct Job {
     std::unique_ptr<tensorboard::EventFile> file;
-    bool failing = false;  // logged
+    uint64_t session_step = 0;  // of the file
+    bool failing = false;       // logged
   };
 
   void Carry(const CurveNews& news);

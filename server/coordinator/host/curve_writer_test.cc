@@ -97,6 +97,26 @@ TEST_F(CurveWriterTest, ACoordinatorThatStartsAgainBeginsASession) {
   EXPECT_EQ(sessions, 1);
 }
 
+TEST_F(CurveWriterTest, AJobThatGoesBackBeginsASession) {
+  {
+    CurveWriter writer("/");
+    writer.Write(News(1, 50));
+    for (const uint64_t step : {41, 45}) {
+      CurveNews news = News(1, step);
+      news.session_step = 31;
+      writer.Write(news);
+    }
+  }
+  const std::vector<std::string> files = Files();
+  ASSERT_EQ(files.size(), 2u);
+  const auto count = [&](uint64_t step) {
+    return Has(files[0], tensorboard::PointEvent(*News(1, step).point)) +
+           2 * Has(files[1], tensorboard::PointEvent(*News(1, step).point));
+  };
+  EXPECT_NE(count(41), count(50));
+  EXPECT_EQ(count(41), count(45));
+}
+
 TEST_F(CurveWriterTest, AJobThatEndsBeforeItsFirstPointLeavesNoFile) {
   {
     CurveWriter writer("/");

@@ -165,6 +165,15 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
     dropped.push_back(drop->id);
     return event::CheckpointDropped{drop->id, absl::OkStatus()};
   }
+  if (const auto* to_read = std::get_if<action::ReadCheckpoint>(&action)) {
+    const CheckpointId id = *ParseCheckpointId(to_read->info.id());
+    read.push_back(id.number);
+    if (!reads.ok()) return event::CheckpointRead{id, reads};
+    if (damaged.contains(id)) return event::CheckpointRead{id, damaged.at(id)};
+    if (!checkpoints.contains(id))
+      return event::CheckpointRead{id, absl::NotFoundError("it is not there")};
+    return event::CheckpointRead{id, checkpoints.at(id)};
+  }
   const auto& list = std::get<action::ListCheckpoints>(action);
   if (!lists.ok()) return event::CheckpointsFound{lists};
   if (list.first)
@@ -266,6 +275,8 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   }
   if (orders.views_unchanged()) *whole.mutable_views() = worker.orders.views();
   if (orders.roster_unchanged()) *whole.mutable_roster() = worker.orders.roster();
+  if (!same_run) worker.done.clear();
+  if (!same_run && orders.run().job_uid() == worker.orders.run().job_uid()) worker.finished.clear();
   worker.orders = whole;
   worker.orders_seen = orders.version();
   for (const InspectRequest& request : orders.inspect()) {

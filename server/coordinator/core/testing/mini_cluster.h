@@ -183,6 +183,9 @@ class MiniCluster {
   std::set<CheckpointId> folders;                  // of those that are being taken
   std::map<CheckpointId, CheckpointManifest> checkpoints;
   std::map<CheckpointId, std::string> unreadable;
+  absl::Status reads;                            // how it does
+  std::map<CheckpointId, absl::Status> damaged;  // how it reads these
+  std::vector<uint64_t> read;                    // numbers of those that were to be read
   std::vector<CheckpointId> dropped;
 
  private:
@@ -195,6 +198,7 @@ class MiniCluster {
   void Do(const action::SealCheckpoint& action) { disk_.push_back(action); }
   void Do(const action::DropCheckpoint& action) { disk_.push_back(action); }
   void Do(const action::ListCheckpoints& action) { disk_.push_back(action); }
+  void Do(const action::ReadCheckpoint& action) { disk_.push_back(action); }
   void Do(const action::AskShard& action);
   void Do(const action::Log&) {}
   void AnswerDisk();

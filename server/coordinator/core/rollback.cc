@@ -1,0 +1,232 @@
+// A job that has lost values goes back to its newest checkpoint
+// (docs/decisions/0013-checkpoints.md, part 4).
+//
+//   RUNNING ── values lost ──> PENDING, rolls back ── manifest read ──> PENDING, of the next era
+//   PENDING, rolls back ── no checkpoint can be read ──> FAILED
+//
+// From the loss on no shard leads a partition of the old era and no worker is its member, so
+// nothing of it counts. What else is known of the job is replaced when the manifest has been read,
+// in one batch with the next era. The scheduler does not start it before.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/base/utf8.h"
+#include "common/protocol/limits.h"
+#include "server/coordinator/core/core.h"
+#include "server/coordinator/core/records.h"
+
+namespace starling::coordinator {
+namespace {
+
+constexpr absl::Duration kReadAgain = absl::Seconds(10);  // what a disk could not read
+
+uint32_t RestartsMax(const JobSpec& spec) {
+  return spec.has_restarts_max() ? spec.restarts_max() : limits::kRestartsPerJob;
+}
+
+// Not of what is on disk, but of the disk: another attempt may succeed.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+}  // namespace
+
+bool Core::RollsBack(const Job& job) { return !job.state.rollback().empty(); }
+
+// Before the disk has said what is there, there may be a checkpoint.
+bool Core::MayRollBack(const Job& job) const {
+  if (options_.checkpoint_root.empty() || job.state.restarts() >= RestartsMax(job.spec()))
+    return false;
+  const auto& attempt = job.checkpoint.attempt;
+  const bool sealing = attempt && attempt->stage == CheckpointAttempt::Stage::kSealing;
+  return !checkpoints_listed_ || sealing ||
+         LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid())) != nullptr;
+}
+
+// Of a job that ends; empty: there is nothing to go back to.
+std::string Core::WhyNoRollback(const Job& job) const {
+  const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
+  if (last == nullptr) return "";
+  const std::string from = absl::StrCat("; it can be continued from checkpoint ", last->id(),
+                                        " (starling checkpoint restore)");
+  const uint32_t most = RestartsMax(job.spec());
+  if (most == 0) return absl::StrCat("; the job does not go back by itself (maxRestarts: 0)", from);
+  return absl::StrCat("; the job has gone back ", job.state.restarts(),
+                      job.state.restarts() == 1 ? " time" : " times",
+                      " since it last took a checkpoint, which is the maximum (maxRestarts)", from);
+}
+
+void Core::BeginRollback(Job& job, const std::string& what) {
+  const int64_t running_us = RunningMicros(job);
+  auto& attempt = job.checkpoint.attempt;
+  // What only lacks its manifest gets it, and is what the job goes back to.
+  if (attempt && !attempt->given_up && attempt->stage != CheckpointAttempt::Stage::kSealing &&
+      attempt->stage != CheckpointAttempt::Stage::kDropping)
+    NoCheckpointYet(job, "values of the job are lost", absl::ZeroDuration());
+  ChangeViews(job, [&] {
+    SetState(job, PENDING);
+    job.state.set_running_us(running_us);
+    job.state.set_reason(what);
+    job.state.set_rollback(what);
+    job.state.clear_views();
+    job.state.clear_values();
+    job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
+    job.state.mutable_roster()->clear_members();
+  });
+  ReleaseRun(job);
+  job.rollback = {};
+  job.checkpoint.due_since = absl::InfiniteFuture();
+  job.checkpoint.misses = 0;
+  job.partitions = PartitionReports(job.partition_elements.size());
+  job.pending_since = now_;
+  job.told_waiting = job.has_turn = false;
+  job.unreplicated_since = job.unserved_since = absl::InfiniteFuture();
+  Log(job, absl::StrCat(what, ": goes back to its last checkpoint"));
+  schedule_ = true;
+  AdvanceRollback(job);
+}
+
+// Asks for the manifest of the newest checkpoint that was not tried yet.
+void Core::AdvanceRollback(Job& job) {
+  if (!RollsBack(job) || job.rollback.reading || now_ < job.rollback.again_at) return;
+  if (options_.checkpoint_root.empty()) {
+    return End(job, FAILED,
+               absl::StrCat(job.state.rollback(), "; this coordinator was started without ",
+                            "--checkpoint-root, beneath which the job's checkpoints are"));
+  }
+  if (!checkpoints_listed_) return;
+  const auto& attempt = job.checkpoint.attempt;
+  if (attempt && attempt->stage == CheckpointAttempt::Stage::kSealing) return;
+  const CheckpointInfo* next =
+      LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()), job.rollback.tried_from);
+  if (next != nullptr) {
+    job.rollback.reading = ParseCheckpointId(next->id());
+    job.rollback.manifest_digest = next->manifest_digest();
+    job.rollback.since = now_;
+    disk_actions_.push_back(action::ReadCheckpoint{*next});
+    return;
+  }
+  if (!job.rollback.may_pass) {
+    return End(job, FAILED,
+               absl::StrCat(job.state.rollback(), job.rollback.trouble.empty() ? "" : "; ",
+                            job.rollback.trouble));
+  }
+  job.rollback.may_pass = false;
+  job.rollback.tried_from = UINT64_MAX;
+  job.rollback.again_at = now_ + kReadAgain;
+}
+
+void Core::On(const event::CheckpointRead& event) {
+  const auto it = jobs_.find(event.id.job.value);
+  if (it == jobs_.end() || it->second.rollback.reading != event.id) return;
+  Job& job = it->second;
+  job.rollback.reading.reset();
+  absl::Status status = event.manifest.status();
+  if (status.ok()) status = CheckContinues(job, *event.manifest);
+  if (status.ok()) return RollBack(job, *event.manifest);
+  job.rollback.tried_from = event.id.number;
+  const std::string why(CutUtf8(status.message(), limits::kFaultBytesMax));
+  job.rollback.trouble = absl::StrCat("checkpoint ", ToString(event.id), " cannot be read: ", why);
+  Log(job, job.rollback.trouble);
+  if (MayPass(status)) {
+    job.rollback.may_pass = true;
+  } else if (checkpoints_.erase(event.id) > 0) {
+    unreadable_checkpoints_[event.id] = why;
+  }
+  AdvanceRollback(job);
+}
+
+// The manifest counts for what it says of the job, not only for being whole.
+absl::Status Core::CheckContinues(const Job& job, const CheckpointManifest& manifest) {
+  if (manifest.step() < job.steps() && manifest.policy().kind() != Policy::KIND_UNSPECIFIED)
+    return CheckManifestNumbers(manifest, job.epoch_steps());
+  return absl::InvalidArgumentError(absl::StrCat("it is of step ", manifest.step(), " of a job of ",
+                                                 job.steps(), " steps, under policy ",
+                                                 Policy::Kind_Name(manifest.policy().kind())));
+}
+
+// All is durable at once, before anyone hears of the era.
+void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
+  JobDescription& description = *job.stored.mutable_description();
+  description.mutable_run()->set_era(description.run().era() + 1);
+  Restore& restore = *description.mutable_restore();
+  restore.Clear();
+  restore.set_checkpoint(manifest.id());
+  restore.set_manifest_digest(job.rollback.manifest_digest);
+  restore.set_mode(Restore::CONTINUE);
+  restore.set_updates_before(manifest.job().restore().updates_before());
+
+  // What was reported behind the cut is void.
+  std::vector<std::string> policies;
+  for (const StoredPolicy& stored : job.state.policies()) {
+    const PolicyRecord& record = stored.record();
+    if (!record.checkpoint() && (!record.has_step() || record.step() > manifest.step()))
+      policies.push_back(PolicyText(record.policy()));
+  }
+  for (const auto& [epoch, result] : job.results) Delete(records::JobResult(job.uid(), epoch));
+  job.results.clear();
+  job.tested.clear();
+  DeleteCurve(job);
+  job.curve_chunks = 0;
+  job.state.clear_policies();
+  StartPolicies(job);
+  job.state.clear_stopping();
+  job.state.clear_training_end();
+  job.state.clear_train_loss();
+  job.loss.reset();
+  job.windows_kept = 0;
+  job.guarded_policy.clear();
+  job.last_cut = job.staffed = job.stepped = absl::Time();
+  job.steps_seen = 0;
+  job.checkpoint.paced = absl::Time();
+  job.checkpoint.recent_steps = 0;
+  ContinueFrom(manifest, job);
+
+  job.state.set_restarts(job.state.restarts() + 1);
+  job.state.set_restarts_total(job.state.restarts_total() + 1);
+  const std::string what = std::exchange(*job.state.mutable_rollback(), "");
+  const std::string back = absl::StrCat(
+      "goes back to step ", manifest.step(), ", checkpoint ", manifest.id(), " (",
+      job.state.restarts(), " of at most ", RestartsMax(job.spec()),
+      " times without a new checkpoint)",
+      policies.empty() ? ""
+                       : absl::StrCat("; what was asked for behind that is void: policy ",
+                                      absl::StrJoin(policies, ", ")));
+  job.state.set_reason(absl::StrCat(what, ": ", back));
+  job.state.set_last_restart(absl::StrCat(TimeText(wall()), ": ", job.state.reason()));
+  Put(records::Job(job.uid()), job.stored.SerializeAsString());
+  for (const auto& [epoch, result] : job.results)
+    Put(records::JobResult(job.uid(), epoch), result.SerializeAsString());
+  SaveState(job);
+  SaveCurve(job);
+  Log(job, back);
+  job.rollback = {};
+  schedule_ = true;
+}
+
+// Of a job that rolls back.
+std::string Core::WhatRollbackWaitsFor(const Job& job) const {
+  if (job.rollback.reading) {
+    return absl::StrCat(
+        "reads checkpoint ", ToString(*job.rollback.reading), " in ", options_.checkpoint_root,
+        ", for ", absl::FormatDuration(absl::Floor(now_ - job.rollback.since, absl::Seconds(1))));
+  }
+  if (!checkpoints_listed_) return NotListedText();
+  if (!job.rollback.trouble.empty())
+    return absl::StrCat(job.rollback.trouble, "; tries again in ", absl::FormatDuration(kReadAgain),
+                        " at most");
+  return "waits for the checkpoint that is being sealed";
+}
+
+void Core::AddRestarts(const Job& job, JobStatus& status) {
+  status.set_restarts(job.state.restarts_total());
+  status.set_restarts_in_row(job.state.restarts());
+  status.set_last_restart(job.state.last_restart());
+  const uint32_t most = RestartsMax(job.spec());
+  status.set_restarts_left(most - std::min(most, job.state.restarts()));
+}
+
+}  // namespace starling::coordinator

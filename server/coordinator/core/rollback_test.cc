@@ -1,0 +1,586 @@
+// A job that has lost values goes back to its newest checkpoint, in a new era.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/coordinator/core/records.h"
+#include "server/coordinator/core/state.pb.h"
+#include "server/coordinator/core/testing/coordinator_fixture.h"
+
+namespace starling::coordinator {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class RollbackTest : public CoordinatorTest {
+ protected:
+  RollbackTest() {
+    cluster.train_samples = 400;  // 100 steps in an epoch
+    for (const char* name : {"ps-0", "ps-1"}) cluster.AddShard(name);
+    Workers(1);
+    cluster.RunFor(absl::Seconds(1));
+  }
+
+  static JobSpec Job(const std::string& name, uint64_t every_steps = 30,
+                     Policy::Kind policy = Policy::BSP) {
+    JobSpec spec = MiniCluster::Spec(name, policy, 1, 1);
+    spec.clear_evaluate();
+    spec.mutable_stop()->set_epochs(4);
+    if (every_steps > 0) spec.mutable_checkpoint()->set_every_steps(every_steps);
+    if (every_steps > 0) spec.mutable_checkpoint()->set_keep(2);
+    return spec;
+  }
+  bool Comes(const std::function<bool()>& condition, absl::Duration limit = absl::Seconds(30)) {
+    return cluster.RunUntil(condition, limit);
+  }
+  CheckpointInfo Last() { return cluster.Status("a").checkpoint().last(); }
+  // The job is so far beyond its last checkpoint, of at least this number.
+  void RunBeyond(uint64_t number, uint64_t steps = 5) {
+    ASSERT_TRUE(Comes([&] {
+      const auto id = ParseCheckpointId(Last().id());
+      return id && id->number >= number && cluster.Status("a").step() >= Last().step() + steps;
+    })) << cluster.JobLog("a");
+  }
+  CheckpointInfo Create() {
+    CreateCheckpointRequest request;
+    request.set_name("a");
+    const CallReply reply = cluster.Ask<event::CreateCheckpoint>(request);
+    const auto* made = std::get_if<CreateCheckpointReply>(&reply);
+    EXPECT_NE(made, nullptr);
+    return made == nullptr ? CheckpointInfo() : made->checkpoint();
+  }
+  // Another process takes its place: what the shard had is lost.
+  void Replace(const std::string& shard) { cluster.AddShard(shard); }
+  void KillShards() {
+    for (auto& [name, shard] : cluster.shards) shard.alive = false;
+  }
+  bool GoesBack(uint32_t restarts = 1) {
+    return Comes([&] {
+      const JobStatus status = cluster.Status("a");
+      return status.restarts() == restarts && status.state() == RUNNING;
+    });
+  }
+  // As it is durable.
+  JobDescription Description() {
+    StoredJob stored;
+    EXPECT_TRUE(stored.ParseFromString(cluster.store[records::Job(1)]));
+    return stored.description();
+  }
+  StoredJobState State() {
+    StoredJobState state;
+    EXPECT_TRUE(state.ParseFromString(cluster.store[records::JobState(1)]));
+    return state;
+  }
+  std::string Reason() { return cluster.Status("a").reason(); }
+  void CannotWrite(const std::string& why) {
+    for (auto& [name, shard] : cluster.shards) shard.checkpoint_fails = why;
+  }
+};
+
+TEST_F(RollbackTest, LostValuesAreThoseOfTheLastCheckpoint) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const CheckpointInfo last = Last();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  const JobDescription description = Description();
+  EXPECT_EQ(description.run().era(), 1u);
+  EXPECT_EQ(description.restore().checkpoint(), last.id());
+  EXPECT_EQ(description.restore().mode(), Restore::CONTINUE);
+  EXPECT_EQ(description.restore().step(), last.step());
+  EXPECT_EQ(description.restore().manifest_digest(), last.manifest_digest());
+  EXPECT_EQ(description.restore().policy().kind(), Policy::BSP);
+  const JobStatus status = cluster.Status("a");
+  EXPECT_EQ(status.era(), 1u);
+  EXPECT_EQ(status.restarts_in_row(), 1u);
+  EXPECT_EQ(status.restored_from(), last.id());
+  EXPECT_EQ(status.reason(), "");
+  EXPECT_THAT(
+      status.last_restart(),
+      AllOf(HasSubstr("shard ps-0 at ps-0:1 is gone (it was started again): lost partition"),
+            HasSubstr(absl::StrCat("goes back to step ", last.step(), ", checkpoint ", last.id(),
+                                   " (1 of at most 3 times"))));
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr(absl::StrCat("goes back to step ", last.step())));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+}
+
+TEST_F(RollbackTest, OneOfTwoCopiesIsEnough) {
+  JobSpec spec = Job("a");
+  spec.set_durability(DURABILITY_REPLICATED);
+  Submit(spec);
+  RunBeyond(1);
+  const JobStatus before = cluster.Status("a");
+  ASSERT_EQ(before.partitions_whole(), before.partitions());
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_EQ(cluster.Status("a").restarts(), 0u);
+  EXPECT_GT(cluster.Status("a").failovers(), 0u);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, TheLossOfBothCopiesGoesBackOnce) {
+  JobSpec spec = Job("a");
+  spec.set_durability(DURABILITY_REPLICATED);
+  Submit(spec);
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); }));
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(Reason(),
+              AllOf(HasSubstr(": goes back to step "), HasSubstr("needs at least one shard")));
+  EXPECT_EQ(State().views_size(), 0);
+  EXPECT_EQ(State().roster().members_size(), 0);
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  ASSERT_TRUE(GoesBack());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, WithoutACheckpointTheJobEnds) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("lost partition"), Not(HasSubstr("maxRestarts"))));
+  EXPECT_EQ(cluster.Status("a").restarts(), 0u);
+}
+
+TEST_F(RollbackTest, OneThatWasAskedForIsEnough) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointInfo made = Create();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack());
+  EXPECT_EQ(cluster.Status("a").restored_from(), made.id());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+// ---- How often ----
+
+TEST_F(RollbackTest, GoesBackSoOftenAndNoMore) {
+  JobSpec spec = Job("a");
+  spec.set_restarts_max(2);
+  Submit(spec);
+  RunBeyond(1);
+  CannotWrite("no space");
+  for (uint32_t restarts = 1; restarts <= 2; ++restarts) {
+    Replace("ps-0");
+    CannotWrite("no space");
+    ASSERT_TRUE(GoesBack(restarts)) << Reason();
+    EXPECT_EQ(Description().run().era(), restarts);
+    cluster.RunFor(absl::Seconds(1));
+  }
+  Replace("ps-1");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(Reason(),
+              AllOf(HasSubstr("has gone back 2 times since it last took a checkpoint"),
+                    HasSubstr("(maxRestarts)"), HasSubstr("starling checkpoint restore")));
+  EXPECT_EQ(cluster.Status("a").restarts(), 2u);
+}
+
+TEST_F(RollbackTest, AJobMayEndInstead) {
+  JobSpec spec = Job("a");
+  spec.set_restarts_max(0);
+  Submit(spec);
+  RunBeyond(1);
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(Reason(), HasSubstr("does not go back by itself (maxRestarts: 0)"));
+}
+
+TEST_F(RollbackTest, ANewCheckpointIsProgress) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  CannotWrite("no space");
+  Replace("ps-0");
+  CannotWrite("no space");
+  ASSERT_TRUE(GoesBack());
+  EXPECT_EQ(cluster.Status("a").restarts_in_row(), 1u);
+  const auto explains = [&] {
+    ExplainRequest request;
+    request.set_name("a");
+    const CallReply reply = cluster.Ask<event::Explain>(request);
+    for (const Finding& finding : std::get<ExplainReply>(reply).findings()) {
+      if (finding.cause() == "went-back") return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(explains());
+  CannotWrite("");
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts_in_row() == 0; }));
+  EXPECT_EQ(State().restarts(), 0u);
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+  EXPECT_FALSE(explains());
+}
+
+// ---- Which checkpoint ----
+
+TEST_F(RollbackTest, TheNextOlderOneIfTheNewestCannotBeRead) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  const CheckpointInfo newest = Last();
+  const CheckpointId id = *ParseCheckpointId(newest.id());
+  cluster.damaged[id] = absl::DataLossError("a digest is wrong");
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_THAT(cluster.read, ElementsAre(id.number, id.number - 1));
+  EXPECT_LT(Description().restore().step(), newest.step());
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr(absl::StrCat("checkpoint ", newest.id(),
+                                                          " cannot be read: a digest is wrong")));
+  // It is none to go back to any more, and does not keep the next one from being due.
+  ASSERT_TRUE(Comes([&] {
+    const auto last = ParseCheckpointId(Last().id());
+    return last && last->number > id.number;
+  }));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, EndsIfNoneCanBeRead) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  for (const auto& [id, manifest] : cluster.checkpoints)
+    cluster.damaged[id] = absl::DataLossError("a digest is wrong");
+  Replace("ps-0");
+  ASSERT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(),
+              AllOf(HasSubstr("lost partition"), HasSubstr("cannot be read: a digest is wrong")));
+  EXPECT_EQ(cluster.Status("a").restarts(), 0u);
+  EXPECT_EQ(State().rollback(), "");
+}
+
+TEST_F(RollbackTest, AManifestThatMakesNoSenseIsNotRead) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  for (auto& [id, manifest] : cluster.checkpoints) manifest.set_step(400);
+  Replace("ps-0");
+  ASSERT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(), HasSubstr("it is of step 400 of a job of 400 steps"));
+}
+
+TEST_F(RollbackTest, ADiskThatFailsIsAskedAgain) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.reads = absl::UnavailableError("the mount is gone");
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(25));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("cannot be read: the mount is gone; tries again in 10s"));
+  EXPECT_GE(cluster.read.size(), 3u);
+  cluster.reads = absl::OkStatus();
+  ASSERT_TRUE(GoesBack());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, WhatOnlyLacksItsManifestIsWaitedFor) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  CreateCheckpointRequest request;
+  request.set_name("a");
+  const CallId call = cluster.NewCall();
+  cluster.Step(event::CreateCheckpoint{call, request});
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").checkpoint().stage() == "writing"; }));
+  cluster.disk_hangs = true;
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").checkpoint().stage() == "sealing"; }));
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("waits for the checkpoint that is being sealed"));
+  cluster.disk_hangs = false;
+  ASSERT_TRUE(GoesBack());
+  const CallReply reply = cluster.Await(call);
+  EXPECT_EQ(cluster.Status("a").restored_from(),
+            std::get<CreateCheckpointReply>(reply).checkpoint().id());
+}
+
+TEST_F(RollbackTest, AnAttemptUnderWayIsMadeAnewForThoseWhoAskedForIt) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  for (auto& [name, shard] : cluster.shards) shard.checkpoint_waits = true;
+  CreateCheckpointRequest request;
+  request.set_name("a");
+  const CallId call = cluster.NewCall();
+  cluster.Step(event::CreateCheckpoint{call, request});
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").checkpoint().stage() == "cutting"; }));
+  Replace("ps-0");
+  for (auto& [name, shard] : cluster.shards) shard.checkpoint_waits = false;
+  const CallReply reply = cluster.Await(call);
+  ASSERT_TRUE(std::holds_alternative<CreateCheckpointReply>(reply));
+  EXPECT_EQ(cluster.Status("a").era(), 1u);
+  EXPECT_TRUE(cluster.folders.empty());
+}
+
+// ---- The coordinator restarts ----
+
+TEST_F(RollbackTest, ACoordinatorThatRestartsMeanwhileGoesOnWithIt) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(Reason(), HasSubstr("reads checkpoint "));
+  EXPECT_EQ(Description().run().era(), 0u);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(Reason(), HasSubstr("are not listed yet"));
+  cluster.disk_hangs = false;
+  ASSERT_TRUE(GoesBack());
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+  EXPECT_EQ(Description().run().era(), 1u);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, ShardsThatNeverComeBackAfterAStartAreALoss) {
+  JobSpec spec = Job("a");
+  spec.set_durability(DURABILITY_REPLICATED);
+  Submit(spec);
+  RunBeyond(1);
+  const CheckpointInfo last = Last();
+  KillShards();
+  cluster.workers["worker-0"].alive = false;
+  cluster.StartCoordinator();
+  for (const char* name : {"ps-2", "ps-3"}) cluster.AddShard(name);
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(Description().restore().checkpoint(), last.id());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, AStartWithoutAFolderEndsWhatWaitsForIt) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  CoordinatorOptions options;
+  options.checkpoint_root = "";
+  cluster.UseOptions(options);
+  cluster.StartCoordinator();
+  ASSERT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("lost partition"), HasSubstr("--checkpoint-root")));
+}
+
+TEST_F(RollbackTest, ALeaveOfTheLastShardIsALoss) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  for (auto& [name, shard] : cluster.shards) shard.drained = true;
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); }));
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  ASSERT_TRUE(GoesBack());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+// ---- What lies behind the cut ----
+
+TEST_F(RollbackTest, ResultsAndPointsBehindTheCutAreDeleted) {
+  JobSpec spec = Job("a", /*every_steps=*/0);
+  spec.set_tensorboard("/runs/a");
+  Submit(spec);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").step() > 110; }));
+  const CheckpointInfo made = Create();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").step() > 220; }));
+  ASSERT_EQ(cluster.Status("a").epochs_done_size(), 2);
+  cluster.curve_news.clear();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack());
+  cluster.RunFor(absl::Seconds(1));
+  ASSERT_FALSE(cluster.curve_news.empty());
+  EXPECT_EQ(cluster.curve_news.front().session_step, made.step() + 1)
+      << "event files of earlier sessions are void from there on";
+  const auto check = [&] {
+    const JobStatus status = cluster.Status("a");
+    ASSERT_EQ(status.epochs_done_size(), 1);
+    EXPECT_EQ(status.epochs_done(0).step(), 100u);
+    EXPECT_LT(status.step(), 200u);
+    EXPECT_TRUE(cluster.store.contains(records::JobResult(1, 0)));
+    EXPECT_FALSE(cluster.store.contains(records::JobResult(1, 1)));
+    for (const auto& [key, value] : cluster.store) {
+      if (!absl::StrContains(key, "/curve/")) continue;
+      StoredCurve curve;
+      ASSERT_TRUE(curve.ParseFromString(value));
+      for (const CurvePoint& point : curve.points()) EXPECT_LE(point.step(), status.step());
+    }
+  };
+  check();
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Milliseconds(200));
+  check();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").epochs_done_size(), 4);
+}
+
+TEST_F(RollbackTest, ThePolicyIsThatOfTheCheckpoint) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  Create();
+  SetPolicyRequest request;
+  request.set_name("a");
+  request.mutable_policy()->set_kind(Policy::SSP);
+  request.mutable_policy()->set_staleness(1);
+  cluster.Ask<event::SetPolicy>(request);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").policy() == "ssp(1)"; }));
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  const CallReply refused = cluster.Ask<event::SetPolicy>(request);
+  EXPECT_TRUE(absl::IsUnavailable(std::get<absl::Status>(refused)));
+  cluster.disk_hangs = false;
+  ASSERT_TRUE(GoesBack());
+  EXPECT_EQ(cluster.Status("a").policy(), "bsp");
+  EXPECT_TRUE(cluster.Status("a").reproducible());
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("is void: policy ssp(1)"));
+  // It may be asked for again.
+  cluster.Ask<event::SetPolicy>(request);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").policy() == "ssp(1)"; }));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, LeasesBehindTheCutAreVoid) {
+  Submit(Job("a", 30, Policy::SSP));
+  RunBeyond(1, /*steps=*/8);
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+// ---- What is of an earlier era ----
+
+TEST_F(RollbackTest, AWorkerOfTheEarlierEraIsNoMember) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  MiniCluster::MiniWorker& worker = cluster.workers["worker-0"];
+  worker.stubborn = true;
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack());
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_EQ(worker.run.era(), 0u);
+  EXPECT_EQ(worker.orders.run().era(), 1u) << "it may be ordered to the next one at once";
+  EXPECT_EQ(cluster.Status("a").workers(), 0u) << "it is prepared for the earlier one";
+  worker.run = worker.orders.run();
+  worker.stubborn = false;
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, ReportsOfTheEarlierEraCountForNothing) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const starling::Run earlier = Description().run();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack());
+  cluster.RunFor(absl::Seconds(1));
+  const JobStatus before = cluster.Status("a");
+  MiniCluster::MiniShard& shard = cluster.shards["ps-1"];
+  ShardReport report;
+  report.set_shard(shard.identity.id());
+  report.set_incarnation(shard.identity.incarnation());
+  report.set_sequence(++shard.sequence);
+  report.set_generation(shard.generation);
+  report.set_orders_seen(shard.orders_seen);
+  report.set_memory_room(cluster.memory_room);
+  const JobReply running = cluster.Get("a");
+  for (const View& view : running.views()) {
+    PartitionStatus& status = *report.add_partitions();
+    *status.mutable_run() = earlier;
+    status.set_partition(view.partition());
+    status.set_view(view.number());
+    status.set_fault("copies differ");
+  }
+  HeldJob& held = *report.add_held();
+  *held.mutable_run() = earlier;
+  held.mutable_checkpoint()->set_number(State().last_checkpoint());
+  held.mutable_checkpoint()->set_state(CheckpointPart::FAILED);
+  cluster.Step(event::ShardReport{cluster.NewCall(), report});
+  MiniCluster::MiniWorker& worker = cluster.workers["worker-0"];
+  WorkerReport fault;
+  fault.set_worker(worker.identity.id());
+  fault.set_incarnation(worker.identity.incarnation());
+  fault.set_sequence(++worker.sequence);
+  fault.set_generation(worker.generation);
+  fault.set_orders_seen(worker.orders_seen);
+  *fault.mutable_run() = earlier;
+  fault.mutable_fault()->set_kind(Fault::NON_FINITE);
+  *fault.mutable_fault()->mutable_run() = earlier;
+  StepMetrics& metrics = *fault.add_finished();
+  metrics.mutable_work()->set_purpose(TRAIN);
+  metrics.mutable_work()->set_epoch(before.epoch());
+  metrics.mutable_work()->set_first(4 * 99);
+  metrics.mutable_work()->set_count(4);
+  metrics.set_samples(4);
+  metrics.set_loss_sum(4e6);
+  cluster.Step(event::WorkerReport{cluster.NewCall(), fault});
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << Reason();
+  EXPECT_LT(cluster.Status("a").train_loss(), 1);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+// ---- Beside others ----
+
+TEST_F(RollbackTest, ComesBeforeJobsThatNeverRan) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  Submit(Job("b"));  // there is one worker
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_TRUE(cluster.IsIn("b", PENDING)) << "the worker is kept while a checkpoint is read";
+  cluster.disk_hangs = false;
+  ASSERT_TRUE(GoesBack());
+  EXPECT_TRUE(cluster.IsIn("b", PENDING));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, OthersDoNotWaitForADiskThatHangs) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  Submit(Job("b", /*every_steps=*/0));
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("b", RUNNING); }, absl::Minutes(1)));
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+  cluster.disk_hangs = false;
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, MayBeCancelledMeanwhile) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  cluster.disk_hangs = false;
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_TRUE(cluster.IsIn("a", CANCELLED));
+  EXPECT_EQ(Description().run().era(), 0u);
+  EXPECT_TRUE(AskJob<event::DeleteJob>("a").ok());
+}
+
+TEST_F(RollbackTest, ItsSourceStaysWhileItIsRead) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  DeleteCheckpointRequest request;
+  request.set_id(Last().id());
+  const CallReply reply = cluster.Ask<event::DeleteCheckpoint>(request);
+  EXPECT_TRUE(absl::IsFailedPrecondition(std::get<absl::Status>(reply)));
+  cluster.disk_hangs = false;
+  EXPECT_TRUE(GoesBack());
+}
+
+}  // namespace
+}  // namespace starling::coordinator
