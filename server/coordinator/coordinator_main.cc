@@ -58,6 +58,8 @@ struct CoordinatorFlags {
   std::string tensorboard_root;
   std::string output_root;
   std::string checkpoint_root;
+  std::string checkpoint_every;
+  std::string checkpoint_keep;
   std::string keep_ended_jobs;
   std::string keep_ended_for;
 };
@@ -86,6 +88,34 @@ absl::Status TakeRetention(const CoordinatorFlags& flags, CoordinatorOptions* op
         absl::StrCat("--keep-ended-for: ", seconds.status().message()));
   }
   options->keep_ended_for = absl::Seconds(*seconds);
+  return absl::OkStatus();
+}
+
+// The checkpoints of jobs whose file does not say when to take any, into the options.
+absl::Status TakeDefaultCheckpoint(const CoordinatorFlags& flags, CoordinatorOptions* options) {
+  constexpr uint32_t kKeepMax = 1000;
+  uint32_t keep = 2;
+  if (!flags.checkpoint_keep.empty() &&
+      (!absl::SimpleAtoi(flags.checkpoint_keep, &keep) || keep < 1 || keep > kKeepMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint-keep: expected a number from 1 to ", kKeepMax, ", got \"",
+                     flags.checkpoint_keep, "\""));
+  }
+  if (flags.checkpoint_every.empty()) {
+    if (flags.checkpoint_keep.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("--checkpoint-keep: expected --checkpoint-every beside it");
+  }
+  if (flags.checkpoint_root.empty())
+    return absl::InvalidArgumentError("--checkpoint-every: expected --checkpoint-root beside it");
+  const auto seconds = config::ParseDuration(flags.checkpoint_every);
+  if (!seconds.ok() || *seconds < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint-every: expected a duration of at least 1s (90s, 10m), got \"",
+                     flags.checkpoint_every, "\""));
+  }
+  Checkpoint& rule = options->default_checkpoint.emplace();
+  rule.set_every_seconds(*seconds);
+  rule.set_keep(keep);
   return absl::OkStatus();
 }
 
@@ -128,6 +158,7 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
   options.checkpoint_root = coordinator_flags.checkpoint_root;
   options.checkpoint_nonce = DrawNumber();
   STARLING_RETURN_IF_ERROR(TakeRetention(coordinator_flags, &options));
+  STARLING_RETURN_IF_ERROR(TakeDefaultCheckpoint(coordinator_flags, &options));
   options.output_root = coordinator_flags.output_root;
   const ReadValues read = [self, security = flags.security](
                               const JobReply& job, const Layout& layout, const ReadPoint& point,
@@ -211,6 +242,12 @@ int CoordinatorMain(int argc, char** argv) {
         "Folder in which the checkpoints of jobs lie; every shard must see the same one (its own "
         "--checkpoint-root); without it, no checkpoints are taken",
         &coordinator_flags.checkpoint_root},
+       {"--checkpoint-every",
+        "How often (60s, 10m) checkpoints are taken of jobs whose file does not say it (default: "
+        "only on request)",
+        &coordinator_flags.checkpoint_every},
+       {"--checkpoint-keep", "How many of these are kept of a job, the newest ones (default 2)",
+        &coordinator_flags.checkpoint_keep},
        {"--keep-ended-jobs",
         "How many ended jobs are kept, with their parameters; beyond that, the oldest is deleted; "
         "\"all\": none is deleted (default 9000)",

@@ -137,11 +137,83 @@ class LocalClusterTest(unittest.TestCase):
             "stop.epochs=100000",
             *address,
         )
+        self.wait_job("endless", lambda job: job["state"] == "RUNNING", *address)
         words = self.starling("local", "down", "--state", str(state)).stderr
-        self.assertRegex(words, r"stops before their end, for good: endless \((RUNNING|PENDING), ")
-        self.assertIn("with their values, which are in memory alone: count\n", words)
+        self.assertIn("for good, having no checkpoint to go on from: endless (RUNNING, ", words)
+        self.assertIn("values of jobs that are over, which are in memory alone: count\n", words)
         self.assertIn(f"keeps {state}/outputs", words)
         self.assertTrue((state / "outputs/runs/count.safetensors").exists())
+
+    def wait_job(self, name, holds, *address):
+        """The job's status, once this holds."""
+        found = {}
+
+        def look():
+            result = self.starling("describe", "job", name, "-o", "json", *address, expect=None)
+            if result.returncode == 0:
+                found.update(json.loads(result.stdout)["status"])
+            return result.returncode == 0 and holds(found)
+
+        wait_until(look, 60, f"job {name}")
+        return found
+
+    def submit_endless(self):
+        self.starling(
+            "submit",
+            "-f",
+            str(self.home / "job.yaml"),
+            *("--set", "metadata.name=endless", "--set", "stop.epochs=100000"),
+            *("--set", "checkpoint.everySteps=100", "--set", "consistency.bsp={}"),
+        )
+        there = self.wait_job("endless", lambda job: "last" in job.get("checkpoint", {}))
+        return int(there["checkpoint"]["last"]["step"])
+
+    def check_goes_on(self, step):
+        """Without another command, from a checkpoint of that step or a later one."""
+        job = self.wait_job(
+            "endless",
+            lambda job: job["state"] == "RUNNING" and "restarts" in job and int(job["step"]) > step,
+        )
+        self.assertEqual((job["restarts"], job["era"]), (1, 1))
+        back = re.search(r"goes back to step (\d+), checkpoint ", job["lastRestart"])
+        self.assertGreaterEqual(int(back[1]), step)
+
+    def test_what_ran_goes_on_after_every_process_was_killed_at_once(self):
+        address = self.up()
+        step = self.submit_endless()
+        pids = self.pids()
+        supervisor = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        for pid in [supervisor, *pids]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it died with its supervisor
+        wait_until(lambda: not any(alive(pid) for pid in pids), 10, "all to end")
+        self.assertEqual(self.up(), address, "it listens where it did")
+        self.check_goes_on(step)
+        job = json.loads(self.starling("describe", "job", "endless", "-o", "json").stdout)
+        self.assertEqual(int(job["spec"]["checkpoint"]["everySteps"]), 100)
+
+    def test_what_ran_goes_on_after_down_unless_it_is_to_be_fresh(self):
+        self.up()
+        step = self.submit_endless()
+        words = self.starling("local", "down").stderr
+        said = re.search(r"goes on with the next starling local up: endless \((.*)\)\n", words)
+        self.assertIsNotNone(said, words)
+        self.assertRegex(said[1], r"^RUNNING, epoch .*; from step [\d,]+$")
+        self.up()
+        self.check_goes_on(step)
+        self.starling("local", "down")
+        self.up("--fresh")
+        jobs = json.loads(self.starling("get", "jobs", "-o", "json").stdout)
+        self.assertEqual(jobs, [])
+        # A job without the key gets checkpoints, too.
+        self.starling(
+            "submit", "-f", str(self.home / "job.yaml"), "--set", "stop.epochs=100000"
+        )
+        job = json.loads(self.starling("describe", "job", "count", "-o", "json").stdout)
+        rule = job["spec"]["checkpoint"]
+        self.assertEqual((rule["everySeconds"], rule["keep"]), (60, 2))
 
     def test_starts_what_dies_again(self):
         address = self.up()

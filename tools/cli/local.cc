@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
+#include "tools/cli/output.h"
 #include "tools/cli/progress.h"
 #include "tools/cli/verbs.h"
 #include "tools/local/cluster.h"
@@ -33,6 +35,7 @@ struct LocalOptions {
   int workers = 2;
   bool detach = false;
   bool no_restart = false;
+  bool fresh = false;
   int port = 0;
   std::string binary_directory;  // empty: next to the client
   std::string state_directory;   // empty: the default
@@ -76,12 +79,14 @@ absl::Status RunsAlready(const local::StateDirectory& directory, const absl::Sta
       ").\nStop it with: ", DownCommand(flag), ", or choose another folder with --state"));
 }
 
-// The daemons that are registered and not lost.
+// The daemons that are registered, of this cluster: those of an earlier one are not heard.
 absl::StatusOr<std::set<std::string>> Registered(Client& client) {
   std::set<std::string> names;
   const auto add = [&](const auto& daemons) {
     for (const auto& daemon : daemons) {
-      if (daemon.state() != "lost") names.insert(daemon.name());
+      const bool gone =
+          daemon.state() == "lost" || daemon.state() == "left" || daemon.state() == "unknown";
+      if (!gone) names.insert(daemon.name());
     }
   };
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
@@ -91,42 +96,67 @@ absl::StatusOr<std::set<std::string>> Registered(Client& client) {
   return names;
 }
 
-// "a, b and 3 more": the newest jobs in these states. Empty: none.
-absl::StatusOr<std::string> JobsIn(std::initializer_list<JobState> states, Client& client) {
+// Whether the job goes on when a cluster is started here again.
+bool GoesOn(const JobStatus& job) {
+  return job.state() == PENDING || (job.checkpoint().has_last() && job.restarts_left() > 0);
+}
+
+// "RUNNING, epoch 3/5, step 812/2,345; from step 800"
+std::string WhereText(const JobStatus& job) {
+  const uint64_t step = job.checkpoint().last().step();
+  return absl::StrCat(
+      JobState_Name(job.state()), ", ", PositionText(job, ", "),
+      job.state() == RUNNING && GoesOn(job) ? absl::StrCat("; from step ", CountText(step)) : "");
+}
+
+// "a, b and 3 more": the newest jobs in these states, of those for which it holds. Empty: none.
+absl::StatusOr<std::string> JobsIn(std::initializer_list<JobState> states,
+                                   const std::function<bool(const JobStatus&)>& holds,
+                                   Client& client) {
   ListJobsRequest request;
-  request.mutable_page()->set_size(kJobsShown);
   for (const JobState state : states) request.add_states(state);
   STARLING_ASSIGN_OR_RETURN(const ListJobsReply reply, client.ListJobs(request));
   std::vector<std::string> names;
+  size_t others =
+      reply.total() - std::min<uint64_t>(reply.total(), static_cast<uint64_t>(reply.jobs_size()));
   for (const JobStatus& job : reply.jobs()) {
-    const bool ended = IsEnd(job.state());
-    names.push_back(ended ? job.name()
-                          : absl::StrCat(job.name(), " (", JobState_Name(job.state()), ", ",
-                                         PositionText(job, ", "), ")"));
+    if (!holds(job)) continue;
+    if (names.size() == kJobsShown) {
+      ++others;
+      continue;
+    }
+    names.push_back(IsEnd(job.state()) ? job.name()
+                                       : absl::StrCat(job.name(), " (", WhereText(job), ")"));
   }
-  const uint64_t more = reply.total() - std::min<uint64_t>(reply.total(), names.size());
   return absl::StrCat(absl::StrJoin(names, ", "),
-                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+                      others > 0 && !names.empty() ? absl::StrCat(" and ", others, " more") : "");
 }
 
-// Says what ends with the cluster and what stays.
+// Says what goes on with the next cluster here, what ends with this one, and what stays.
 void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   const auto address = directory.ReadAddress();
   if (!address.ok()) return;
   context.security = LinkSecurity::Loopback();
   const auto client = context.connect(*address);
-  const auto unfinished = JobsIn({PENDING, RUNNING}, *client);
-  const auto ended = unfinished.ok() ? JobsIn({SUCCEEDED, FAILED, CANCELLED}, *client) : unfinished;
+  const auto any = [](const JobStatus&) { return true; };
+  const auto stays = [](const JobStatus& job) { return !GoesOn(job); };
+  const auto resumes = JobsIn({PENDING, RUNNING}, GoesOn, *client);
+  const auto ends = resumes.ok() ? JobsIn({RUNNING}, stays, *client) : resumes;
+  const auto ended = ends.ok() ? JobsIn({SUCCEEDED, FAILED, CANCELLED}, any, *client) : ends;
   if (!ended.ok()) {
     context.err << "its coordinator at " << *address
                 << " does not answer, so what it runs is not known\n";
     return;
   }
-  if (!unfinished->empty())
-    context.err << "stops before their end, for good: " << *unfinished << "\n";
+  if (!resumes->empty())
+    context.err << "goes on with the next starling local up: " << *resumes << "\n";
+  if (!ends->empty()) {
+    context.err << "stops before its end, for good, having no checkpoint to go on from: " << *ends
+                << "\n";
+  }
   if (!ended->empty()) {
-    context.err << "forgets the jobs that are over, with their values, which are in memory alone: "
-                << *ended << "\n";
+    context.err << "loses the values of jobs that are over, which are in memory alone: " << *ended
+                << "\n";
   }
   context.err << "keeps " << directory.OutputsPath() << " (files of spec.output), "
               << directory.CheckpointsPath()
@@ -166,6 +196,7 @@ int RunSupervisor(const LocalOptions& up, const local::StateDirectory& directory
                                 .shards = up.shards,
                                 .workers = up.workers,
                                 .port = up.port,
+                                .fresh = up.fresh,
                                 .restart = !up.no_restart};
   options.registered = [&](const std::string& address) {
     if (client == nullptr) client = context.connect(address);
@@ -257,8 +288,10 @@ void AddLocal(CommandLine& line) {
   up->add_flag("--detach", options->detach,
                "return once it runs; stop it with: starling local down");
   up->add_flag("--no-restart", options->no_restart, "leave dead processes dead");
+  up->add_flag("--fresh", options->fresh,
+               "forget the jobs of the last cluster there, instead of going on with them");
   AddNumber(up, "--port", &options->port, CLI::Range(0, 65535),
-            "the coordinator's; 0: any free one");
+            "the coordinator's; 0: as the last time, or any free one");
   up->add_option("--bin-dir", options->binary_directory,
                  "where the daemons' binaries are (else beside this one)");
   add_state(up, options);

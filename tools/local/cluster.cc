@@ -1,6 +1,9 @@
 #include "tools/local/cluster.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,10 +12,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
+#include "common/base/owned_fd.h"
 #include "common/base/status_macros.h"
 #include "tools/local/process.h"
 
@@ -29,11 +34,28 @@ constexpr absl::Duration kAllStop = absl::Seconds(5);
 
 bool IsStop(int signal) { return signal != SIGCHLD; }
 
-// The port that a daemon recorded when it last started, or "0"; removes the file.
-std::string TakePort(const std::string& path) {
+// Whether nobody listens at this port of the loopback address.
+bool IsFree(const std::string& text) {
+  uint32_t port = 0;
+  if (!absl::SimpleAtoi(text, &port) || port == 0 || port > 65535) return false;
+  const OwnedFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket.open()) return false;
+  const int reuse = 1;  // connections of the daemon before may not be over
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+// The port that a daemon recorded when it last started, or "0"; removes the file. `again`: it was
+// started by this cluster, so the port is its own.
+std::string TakePort(const std::string& path, bool again) {
   const std::string port = ReadSmallFile(path).value_or("");
   unlink(path.c_str());
-  return port.empty() ? "0" : port;
+  const bool usable = again ? !port.empty() : IsFree(port);
+  return usable ? port : "0";
 }
 
 }  // namespace
@@ -55,7 +77,7 @@ absl::Status Cluster::Start() {
 }
 
 absl::Status Cluster::StartAll() {
-  STARLING_RETURN_IF_ERROR(options_.directory.Clear());
+  STARLING_RETURN_IF_ERROR(options_.directory.Clear(options_.fresh));
   const absl::Time deadline = MonotonicNow() + options_.start_deadline;
   address_ = absl::StrCat("127.0.0.1:", options_.port);
   STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
@@ -73,11 +95,13 @@ absl::Status Cluster::Launch(Daemon& daemon) {
                                                             : options_.binaries.worker;
   const std::string port_path = directory.PortPath(daemon.name);
   const std::string admin_path = directory.AdminPortPath(daemon.name);
-  // A restarted daemon listens at its old address. The coordinator thus takes it for the successor
-  // at once instead of waiting for the old one's silence, and its admin port stays where it was.
+  // A daemon listens where it, or that of an earlier cluster, did before. The coordinator thus
+  // takes it for the successor at once instead of waiting for the old one's silence, and its admin
+  // port stays where it was.
   const bool again = daemon.started != absl::InfinitePast();
-  const std::string port = again ? TakePort(port_path) : "0";
-  const std::string admin_port = again ? TakePort(admin_path) : "0";
+  const std::string port = TakePort(port_path, again);
+  const std::string admin_port = TakePort(admin_path, again);
+  if (coordinator && !again && options_.port == 0) address_ = absl::StrCat("127.0.0.1:", port);
   std::vector<std::string> argv = {binary,
                                    "--name",
                                    daemon.name,
@@ -97,6 +121,7 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   } else {
     argv.insert(argv.end(), {"--coordinator", address_});
   }
+  if (coordinator) argv.insert(argv.end(), {"--checkpoint-every", "60s", "--checkpoint-keep", "2"});
   if (daemon.role != Role::kWorker)
     argv.insert(argv.end(), {"--checkpoint-root", directory.CheckpointsPath()});
   daemon.start_again = absl::InfiniteFuture();
@@ -156,9 +181,12 @@ absl::Status Cluster::WaitBriefly(absl::Duration patience) {
   if (signal && IsStop(*signal)) return absl::CancelledError("stopped while starting");
   absl::Status status;
   Reap([&](Daemon& daemon, int wait_status) {
-    status.Update(absl::UnavailableError(
-        absl::StrCat(daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
-                     LastLines(options_.directory.LogPath(daemon.name), 5))));
+    status.Update(absl::UnavailableError(absl::StrCat(
+        daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
+        LastLines(options_.directory.LogPath(daemon.name), 5),
+        daemon.role == Role::kCoordinator && !options_.fresh
+            ? "If it cannot go on with what an earlier cluster left: starling local up --fresh"
+            : "")));
   });
   return status;
 }
@@ -177,7 +205,9 @@ void Cluster::OnDeath(Daemon& daemon, int wait_status) {
   std::string line =
       absl::StrCat(daemon.name, " (process ", daemon.pid, ") ", ExitText(wait_status));
   if (daemon.role == Role::kShard)
-    absl::StrAppend(&line, "; the parameters it held are lost, and their jobs fail");
+    absl::StrAppend(&line,
+                    "; jobs go on with their parameters' other copies, or, without any, "
+                    "from their last checkpoint");
   if (options_.restart) {
     const absl::Time now = MonotonicNow();
     const absl::Duration delay = daemon.backoff.OnDeath(now - daemon.started);

@@ -35,7 +35,8 @@ struct ClusterOptions {
   Binaries binaries;
   int shards = 2;
   int workers = 2;
-  int port = 0;         // the coordinator's; 0: any free one
+  int port = 0;         // the coordinator's; 0: that of the last cluster here, or any free one
+  bool fresh = false;   // forgets the jobs of earlier clusters here
   bool restart = true;  // restarts daemons that die
   absl::Duration start_deadline = absl::Seconds(30);
   // The names of the daemons that have registered with the coordinator at this address. May block

@@ -179,6 +179,24 @@ TEST_F(LocalTest, StartsDeadProcessesAgainAndTheCoordinatorAtItsAddress) {
   EXPECT_FALSE(Runs(worker));
 }
 
+TEST_F(LocalTest, AnotherClusterGoesOnWithTheStateUnlessItIsFresh) {
+  const std::string state = directory_->CoordinatorStatePath() + "/coordinator.db";
+  fs::create_directories(directory_->CoordinatorStatePath());
+  ASSERT_TRUE(WriteSmallFile(state, "jobs").ok());
+  ASSERT_TRUE(WriteSmallFile(directory_->PidPath("shard-9"), "123").ok());
+  {
+    Cluster cluster(Options());
+    ASSERT_TRUE(cluster.Start().ok());
+    EXPECT_FALSE(fs::exists(directory_->PidPath("shard-9"))) << "of a cluster that is over";
+  }
+  EXPECT_EQ(ReadSmallFile(state).value_or(""), "jobs");
+  ClusterOptions fresh = Options();
+  fresh.fresh = true;
+  Cluster cluster(std::move(fresh));
+  ASSERT_TRUE(cluster.Start().ok());
+  EXPECT_FALSE(fs::exists(state));
+}
+
 TEST_F(LocalTest, WithoutRestartTheDeadStayDead) {
   ClusterOptions options = Options();
   options.restart = false;

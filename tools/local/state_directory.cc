@@ -34,12 +34,14 @@ absl::Status StateDirectory::Create() const {
   return absl::OkStatus();
 }
 
-absl::Status StateDirectory::Clear() const {
+absl::Status StateDirectory::Clear(bool fresh) const {
   std::error_code error;
-  std::vector<std::string> old = {AddressPath(), CoordinatorStatePath()};
+  std::vector<std::string> old = {AddressPath()};
+  if (fresh) old.push_back(CoordinatorStatePath());
   // Not the folder itself: a second `local up`, which has no lock, may be about to make it.
-  for (const auto& entry : fs::directory_iterator(root_ + "/run", error))
-    old.push_back(entry.path().string());
+  for (const auto& entry : fs::directory_iterator(root_ + "/run", error)) {
+    if (fresh || entry.path().extension() == ".pid") old.push_back(entry.path().string());
+  }
   for (const std::string& path : old) {
     if (fs::remove_all(path, error); error) return FileError("remove", path, error);
   }

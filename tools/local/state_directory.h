@@ -2,12 +2,13 @@
 //
 //   lock                held by the supervisor while the cluster runs
 //   address             the coordinator's host:port, while the cluster runs
-//   coordinator/        the coordinator's durable state
-//   outputs/            what jobs with spec.output wrote; kept when a cluster ends
-//   checkpoints/        the cluster's --checkpoint-root; kept, too
+//   coordinator/        the coordinator's durable state; kept when a cluster ends, like these:
+//   outputs/            what jobs with spec.output wrote
+//   checkpoints/        the cluster's --checkpoint-root
 //   logs/NAME.log       each daemon's log, and the supervisor's
 //   run/NAME.pid        each running daemon's process id
-//   run/NAME.address    its listening address, written by itself
+//   run/NAME.address    its listening address, written by itself; kept for its next start, like
+//   run/NAME.admin      that of its admin port
 #ifndef STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
 #define STARLING_TOOLS_LOCAL_STATE_DIRECTORY_H_
 
@@ -42,8 +43,9 @@ class StateDirectory {
   // system's reason.
   absl::Status Create() const;
 
-  // Removes what earlier clusters left, except logs and outputs. Requires the lock.
-  absl::Status Clear() const;
+  // Removes what an earlier cluster left and another one does not go on with. `fresh`: also the
+  // coordinator's state. Requires the lock.
+  absl::Status Clear(bool fresh) const;
 
   // kNotFound: no cluster runs here. ReadSmallFile's other errors.
   absl::StatusOr<std::string> ReadAddress() const;

@@ -120,6 +120,28 @@ TEST_F(CheckpointTest, IsTakenBySteps) {
               HasSubstr(absl::StrCat("checkpoint ", first.id(), " is there: step ", first.step())));
 }
 
+TEST_F(CheckpointTest, AJobThatDoesNotSayWhenHasTheClustersRule) {
+  CoordinatorOptions options;
+  options.checkpoint_root = "/checkpoints";
+  options.default_checkpoint.emplace().set_every_seconds(5);
+  options.default_checkpoint->set_keep(1);
+  cluster.UseOptions(options);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  Submit(Bsp("a"));
+  cluster.RunFor(absl::Seconds(12));
+  EXPECT_EQ(List("a").size(), 1u);
+  EXPECT_EQ(cluster.Get("a").spec().checkpoint().every_seconds(), 5);
+  JobSpec own = Bsp("b", 100);
+  Submit(own);
+  EXPECT_EQ(cluster.Get("b").spec().checkpoint().every_seconds(), 0);
+  // Where none can be taken, only a job that asks for some is refused.
+  ForEachShard([](auto& shard) { shard.checkpoint_error = "no such folder"; });
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_TRUE(SubmitError(Bsp("c")).ok());
+  EXPECT_FALSE(SubmitError(Bsp("d", 100)).ok());
+}
+
 TEST_F(CheckpointTest, IsTakenByTime) {
   JobSpec spec = Bsp("a", 50);
   spec.mutable_checkpoint()->clear_every_steps();

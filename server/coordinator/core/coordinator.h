@@ -313,6 +313,8 @@ struct CoordinatorOptions {
   std::string checkpoint_root;
   // Random, not 0: proves that shards see the same folder.
   uint64_t checkpoint_nonce = 1;
+  // When checkpoints are taken of jobs whose file does not say it; unset: only on request.
+  std::optional<Checkpoint> default_checkpoint;
   absl::Duration checkpoint_deadline = absl::Minutes(limits::kCheckpointMinutesMax);
   // The commands that start daemons, for messages to users.
   std::string worker_command = "starling-worker";

@@ -291,6 +291,9 @@ absl::StatusOr<Job> Core::MakeJob(const Submission& submission,
   JobDescription& description = *job.stored.mutable_description();
   *description.mutable_spec() = submission.request.spec();
   JobSpec& spec = *description.mutable_spec();
+  // Unlike a job that asks for some, this one is not refused where none can be taken.
+  if (!spec.has_checkpoint() && options_.default_checkpoint)
+    *spec.mutable_checkpoint() = *options_.default_checkpoint;
   description.set_train_samples(inspection.train_samples());
   description.set_test_samples(inspection.test_samples());
   description.set_data_digest(inspection.data_digest());
