@@ -6,6 +6,7 @@
 # One coordinator, three shards, three workers. Kills, pauses, and as root cuts off the network.
 # A shard's next fault waits until everything has two copies again. Counters prove that no update
 # is lost or applied twice; MNIST ($STARLING_DATA/mnist) shows that the model is as good as without.
+# At the end both copies of a partition are killed at once, which is expected to be one rollback.
 # The last jobs train to their end, which takes some minutes more than M (10).
 # Exit status: 0 all promises held; 1 not; 130 interrupted (nothing is left running).
 set -euo pipefail

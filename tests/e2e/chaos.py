@@ -6,7 +6,8 @@ One coordinator, three shards and three workers train counters (every row is che
 while tests/e2e/faults.py kills, pauses and cuts off processes of all roles. As root each daemon has
 a network namespace of its own, over TLS. Prints a log with times, then per role and fault how
 often, how long until the first acknowledgement of a partition whose primary was gone, how long
-without a backup; lost and doubled updates; accuracy; and each promise. FILE gets all of it.
+without a backup; lost and doubled updates; accuracy; and each promise. FILE gets all of it. At the
+end both copies of a partition are killed (tests/e2e/double_fault.py), which is counted apart.
 Exit status: 0 all promises held; 1 not; 130 interrupted. The jobs that run when the minutes are
 over train to their end, so the run takes some minutes more.
 """
@@ -19,6 +20,7 @@ import sys
 import threading
 import time
 
+from tests.e2e import double_fault
 from tests.e2e.applied import Applied
 from tests.e2e.chaos_report import Updates, measure, promises, summarize, table
 from tests.e2e.cluster import Cluster
@@ -116,6 +118,17 @@ def report(seed, minutes, began, interrupted, faults, applied, jobs):
     }
 
 
+def add_double_fault(result, seed, log):
+    try:
+        found = double_fault.run(seed, log)
+    except KeyboardInterrupt:
+        result["interrupted"] = True
+        return
+    what, text, held = double_fault.promise(found)
+    result["double_fault"] = found
+    result["promises"].append({"promise": what, "found": text, "held": held})
+
+
 def show(result):
     print("\n".join(["", *table(result["summary"]), ""]))
     for job in result["jobs"]:
@@ -154,6 +167,8 @@ def main():
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(options.json, "w")) if options.json else None
         result = run(options.minutes, options.seed, log, not no_mnist, not no_cuts)
+        if not result["interrupted"]:
+            add_double_fault(result, options.seed, log)
         result["not_tested"] = [text for text in (no_cuts, no_mnist) if text]
         if file:
             json.dump(result, file, indent=1)
