@@ -102,8 +102,8 @@ __global__ void ColumnFinishKernel(ColumnPlan plan, const Two* partial, Finish f
 }
 
 // `pairs` makes two numbers of each element: its Of(column) returns what a thread keeps of its
-// columns, and its Add(that, row, index, first, second) adds the numbers of kPack elements, of which
-// the first is the index-th. `finish` takes the sums of a column. `workspace`:
+// columns, and its Add(that, row, index, first, second) adds the numbers of kPack elements, of
+// which the first is the index-th. `finish` takes the sums of a column. `workspace`:
 // plan.workspace_bytes(), aligned to 16 bytes.
 template <int kPack, typename Pairs, typename Finish>
 cudaError_t SumColumns(const ColumnPlan& plan, Pairs pairs, Finish finish, void* workspace,

@@ -1,8 +1,9 @@
 // How values lie in GPU memory, and which formats each operator wants. Pure functions.
 //
 // A value's elements are float, bfloat16 or half. A four-dimensional value is [N, C, H, W] in that
-// order, or channels last, [N, H, W, C], which tensor cores prefer. Others are row-major. The rows of
-// logits may be padded with zeros to a multiple of 16 bytes, which matrix products need to be fast.
+// order, or channels last, [N, H, W, C], which tensor cores prefer. Others are row-major. The rows
+// of logits may be padded with zeros to a multiple of 16 bytes, which matrix products need to be
+// fast.
 #ifndef STARLING_KERNELS_CUDA_FORMAT_H_
 #define STARLING_KERNELS_CUDA_FORMAT_H_
 

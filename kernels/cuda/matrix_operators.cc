@@ -50,8 +50,8 @@ class StagedParameter {
 };
 
 // Optionally followed by GELU: in cuBLASLt's epilogue if it has that, else in a separate kernel.
-// Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient. Padded
-// outputs are those of further features whose weights and biases are zero.
+// Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient.
+// Padded outputs are those of further features whose weights and biases are zero.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)

@@ -43,8 +43,8 @@ cudaError_t LaunchNormalize(Element element, const void* x, const void* other, b
                             const ChannelFactors& factors, const ColumnPlan& plan, void* y,
                             cudaStream_t stream);
 
-// What the gradients are computed from. With `relu`, dy counts only where the ReLU passed its input,
-// which is where y > 0; if y is null, that is computed from x, so there was no `other`.
+// What the gradients are computed from. With `relu`, dy counts only where the ReLU passed its
+// input, which is where y > 0; if y is null, that is computed from x, so there was no `other`.
 struct BatchNormOf {
   Element element = Element::kFloat;
   bool relu = false;

@@ -141,9 +141,9 @@ struct Unit {
   std::function<void()> moved;
   // The device has newer values than live_parameters(), from a DeviceUpdate: none are copied to it.
   bool values_on_device = false;
-  // In training with one lane, asked once all work of the unit is ordered: the range with which the
-  // next unit will probably begin. Its first micro-batch is then requested, and copied to the device
-  // while this unit is computed. May be null.
+  // In training with one lane, asked once all work of the unit is ordered: the range with which
+  // the next unit will probably begin. Its first micro-batch is then requested, and copied to the
+  // device while this unit is computed. May be null.
   std::function<std::optional<WorkRange>()> next;
 };
 

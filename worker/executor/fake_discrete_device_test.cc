@@ -192,8 +192,8 @@ class NotingBatches : public BatchSource {
   std::vector<uint64_t> ids_ ABSL_GUARDED_BY(mutex_);
 };
 
-// With one lane the next unit finds its first micro-batch on the device. Whether it does, or another
-// unit comes, or the one ahead is bad: the same bits.
+// With one lane the next unit finds its first micro-batch on the device. Whether it does, or
+// another unit comes, or the one ahead is bad: the same bits.
 TEST_P(FakeDiscreteDeviceTest, ABatchIsCopiedAheadOfItsUnit) {
   const bool ahead = GetParam().lanes == 1;
   const Samples32 samples = MakeSamples(26, 2 * 8 * 8, kClasses, 2);
