@@ -1,6 +1,6 @@
-// Batch norm with sums in double: a float sum of tens of thousands of values on one side of zero
-// would be wrong by 1e-5, and gradients are small differences of such sums. The values are read
-// once for the sums and once for the result.
+// Batch norm with sums in double, of sums of a few rows in float: a float sum of tens of thousands
+// of values on one side of zero would be wrong by 1e-5, and gradients are small differences of such
+// sums. The values are read once for the sums and once for the result.
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/planes.h"

@@ -1,5 +1,6 @@
-// Column sums over the rows of a matrix: how the work is split. Host code only. Sums are in double
-// and in a fixed order, so a value gives the same bits every time.
+// Column sums over the rows of a matrix: how the work is split. Host code only. A few rows are
+// added in float, their sums in double, all in a fixed order: a value gives the same bits every
+// time.
 #ifndef STARLING_KERNELS_CUDA_COLUMNS_H_
 #define STARLING_KERNELS_CUDA_COLUMNS_H_
 

@@ -50,10 +50,8 @@ class ConvolutionKernel : public CudaKernel {
       backward_reads_input_[0] = true;
     }
     Pieces work;
-    const size_t weight_bytes =
-        static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element());
-    if (keeps_weight()) saved_bytes_ = weight_bytes;
-    weight_ = work.Take(weight_bytes);  // or its gradient
+    if (keeps_weight()) saved_bytes_ = weight_bytes();
+    weight_ = work.Take(weight_bytes());  // or its gradient
     // Sums over channels need them last.
     if (spec_.training && p_.bias && !plan_.output.channels_last) {
       turned_ = work.Take(output_bytes_);
@@ -105,8 +103,14 @@ class ConvolutionKernel : public CudaKernel {
   }
 
  private:
+  size_t weight_bytes() const {
+    return static_cast<size_t>(p_.out_channels * filter()) * ElementBytes(element());
+  }
   // For backward. In float that would need as much memory as the parameters themselves.
-  bool keeps_weight() const { return spec_.training && element() != Element::kFloat; }
+  bool keeps_weight() const {
+    return spec_.training && element() != Element::kFloat &&
+           kKeptWeightShare * weight_bytes() <= output_bytes_;
+  }
   int64_t out_points() const { return p_.out_height * p_.out_width; }
   int64_t window() const { return p_.kernel_height * p_.kernel_width; }
   // Elements of one filter.

@@ -128,10 +128,11 @@ absl::StatusOr<cudnnHandle_t> HandleOf(CudaStream& stream) {
   if (kept == nullptr) {
     cudnnHandle_t made = nullptr;
     STARLING_RETURN_IF_ERROR(Said(fe::detail::create_handle(&made), "cudnnCreate"));
-    kept = std::shared_ptr<void>(made, [](void* handle) {
+    std::shared_ptr<void> owned(made, [](void* handle) {
       static_cast<void>(fe::detail::destroy_handle(static_cast<cudnnHandle_t>(handle)));
     });
     STARLING_RETURN_IF_ERROR(Said(fe::detail::set_stream(made, stream.get()), "cudnnSetStream"));
+    kept = std::move(owned);
   }
   return static_cast<cudnnHandle_t>(kept.get());
 }
@@ -264,6 +265,8 @@ class PlannedGraph {
     size_t bytes = workspace;
     for (const Extent& extent : extents) bytes += whole(extent.bytes);
     STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CudaStream> stream, CudaStream::Create());
+    // Otherwise a lack of memory for it would look like a plan that does not run.
+    STARLING_RETURN_IF_ERROR(HandleOf(*stream).status());
     STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Scratch> scratch,
                               Scratch::Allocate(bytes, *stream));
     STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<Stopwatch> watch, Stopwatch::Create());

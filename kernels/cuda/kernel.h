@@ -20,6 +20,11 @@ namespace starling::cuda {
 class CublasLt;
 class Cudnn;
 
+// A weight that is converted in forward is kept for backward only if it has at most one such share
+// of the output's bytes: what saves more is recomputed (common/graph/memory_plan.h), and converting
+// the weight again is cheaper.
+inline constexpr size_t kKeptWeightShare = 4;
+
 // What a device's operators compute with. Outlives them.
 struct Libraries {
   std::shared_ptr<const CublasLt> products;

@@ -62,8 +62,10 @@ __global__ void CrossEntropyKernel(const T* logits, const int32_t* labels, int64
                            sum *= expf(own_top - top);
                            own_top = top;
                          }
+                         // Without a finite logit yet there is nothing to subtract: exp(-inf) is 0.
+                         const float base = own_top > -kInfinity ? own_top : 0.0f;
 #pragma unroll
-                         for (int k = 0; k < kPack; ++k) sum += expf(values[k] - own_top);
+                         for (int k = 0; k < kPack; ++k) sum += expf(values[k] - base);
                        });
     const float top = BlockReduce(own_top, -kInfinity, scratch, MaxAll{});
     if (own_top > -kInfinity) sum *= expf(own_top - top);

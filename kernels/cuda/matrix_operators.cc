@@ -51,7 +51,8 @@ class StagedParameter {
 
 // Optionally followed by GELU: in cuBLASLt's epilogue if it has that, else in a separate kernel.
 // Training keeps GELU's input, the sum, in `saved`; backward overwrites it with its gradient.
-// Padded outputs are those of further features whose weights and biases are zero.
+// Padded outputs are those of further features whose weights and biases are zero; they are zero,
+// too, if the input is finite.
 class LinearKernel : public CudaKernel {
  public:
   LinearKernel(const OperatorSpec& spec, const OperatorGeometry& g, const FormatPlan& plan)
@@ -153,7 +154,11 @@ class LinearKernel : public CudaKernel {
   static constexpr ActivationOf kGelu = {Activation::kGeluTanh};
 
   // For backward. In float that would need as much memory as the parameters themselves.
-  bool keeps_weight() const { return spec_.training && element() != Element::kFloat; }
+  bool keeps_weight() const {
+    const size_t bytes = features_ * geometry_.inputs * ElementBytes(element());
+    return spec_.training && element() != Element::kFloat &&
+           kKeptWeightShare * bytes <= output_bytes_;
+  }
 
   absl::Status WeightGradient(const BackwardArgs& args, const void* gradient, void* scratch,
                               CudaStream& stream) {

@@ -312,6 +312,11 @@ absl::StatusOr<BatchHandle> Loader::Take(const WorkRange& work, absl::Time deadl
   return Gather(work);
 }
 
+bool Loader::Ready(const WorkRange& work) const {
+  MutexLock lock(&mutex_);
+  return staged_.contains(work);
+}
+
 void Loader::Clear() {
   std::vector<absl::StatusOr<BatchHandle>> dropped;  // returned to the pool after unlocking
   MutexLock lock(&mutex_);

@@ -95,6 +95,9 @@ class Loader {
   // batch; the next Take tries again.
   absl::StatusOr<BatchHandle> Take(const WorkRange& work, absl::Time deadline);
 
+  // Whether micro-batch `work` (count = 1) is staged, so that Take returns at once.
+  bool Ready(const WorkRange& work) const;
+
   // Discards requests and staged batches (not taken ones).
   void Clear();
 

@@ -147,6 +147,15 @@ TEST(Loader, WhatWasNotAskedForIsGatheredAtOnce) {
   EXPECT_EQ(loader->counts().waited, 5u);
 }
 
+TEST(Loader, SaysWhatIsStaged) {
+  const auto loader = MakeLoader({});
+  EXPECT_FALSE(loader->Ready(Train(0, 3)));
+  ASSERT_TRUE(loader->Prefetch(Train(0, 3, 1)).ok());
+  while (!loader->Ready(Train(0, 3))) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_TRUE(loader->Take(Train(0, 3), Soon()).ok());
+  EXPECT_FALSE(loader->Ready(Train(0, 3)));
+}
+
 TEST(Loader, ReadsNoFurtherAheadThanItMay) {
   // A batch of 4 samples takes 4 * (4 + 4 + 8) = 64 bytes: two fit.
   const auto loader = MakeLoader({.read_ahead_bytes_max = 130});

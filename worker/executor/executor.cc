@@ -300,7 +300,11 @@ class ExecutorImpl : public Executor {
     // Pending work reads and writes the sink's memory and parameters.
     Fail(Idle(lane));
     if (lane.out != nullptr) Fail(lane.out->Drain());
-    if (lane.inputs != nullptr) Fail(lane.inputs->EndUnit());
+    if (lane.inputs != nullptr) {
+      const absl::Status copied = lane.inputs->EndUnit();
+      if (!copied.ok()) lane.ahead.reset();
+      Fail(copied);
+    }
     if (lane.computing) lane.times->Spend(SpanRing::NowMicros(), LanePhase::kBackward);
     lane.times->End();
   }
@@ -356,14 +360,14 @@ class ExecutorImpl : public Executor {
     const std::optional<WorkRange> range = run_.unit->next();
     if (!range.has_value() || range->count == 0) return absl::OkStatus();
     const absl::StatusOr<MicroBatch> batch = run_.batches->Get(*range, range->first);
-    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kData);
+    absl::Status status;
     // The unit that needs it reports what is wrong.
-    if (!batch.ok() || batch->samples == 0 || !ProgramFor(lane, batch->samples).ok()) {
-      return absl::OkStatus();
+    if (batch.ok() && batch->samples > 0 && ProgramFor(lane, batch->samples).ok()) {
+      status = Stage(lane, *batch);
+      if (status.ok()) lane.ahead = {MicroBatchOf(*range, range->first), batch->samples};
     }
-    STARLING_RETURN_IF_ERROR(Stage(lane, *batch));
-    lane.ahead = {MicroBatchOf(*range, range->first), batch->samples};
-    return absl::OkStatus();
+    lane.times->Spend(SpanRing::NowMicros(), LanePhase::kData);
+    return status;
   }
 
   absl::Status Stage(Lane& lane, const MicroBatch& batch) {

@@ -53,7 +53,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
   // Blocks until the micro-batch is available. kCancelled: the unit was abandoned. If the host
   // cannot access device memory, each lane requests its next micro-batch once it has ordered the
-  // one before.
+  // one before; after the unit's last also that of Unit::next, where an error is no failure.
   virtual absl::StatusOr<MicroBatch> Get(const WorkRange& range, uint64_t id) = 0;
 };
 

@@ -174,11 +174,18 @@ MemoryUse ExecutorJob::memory() const {
 }
 
 absl::Status ExecutorJob::Prefetch(const WorkRange& range) {
-  if (range.purpose == WorkPurpose::kTrain) {
+  WorkRange rest = range;
+  {
     MutexLock lock(&mutex_);
     upcoming_.push_back(range);
+    WorkRange first = range;
+    first.count = 1;
+    if (first == taken_ahead_) {
+      ++rest.first;
+      --rest.count;
+    }
   }
-  return loader_->Prefetch(range);
+  return rest.count == 0 ? absl::OkStatus() : loader_->Prefetch(rest);
 }
 
 void ExecutorJob::ClearPrefetched() {
@@ -191,11 +198,18 @@ void ExecutorJob::ClearPrefetched() {
 
 std::optional<WorkRange> ExecutorJob::Upcoming() const {
   MutexLock lock(&mutex_);
-  return upcoming_.empty() ? std::nullopt : std::optional(upcoming_.front());
+  if (upcoming_.empty() || upcoming_.front().purpose != WorkPurpose::kTrain) return std::nullopt;
+  return upcoming_.front();
+}
+
+void ExecutorJob::TakenAhead(const WorkRange& micro) {
+  MutexLock lock(&mutex_);
+  taken_ahead_ = micro;
 }
 
 void ExecutorJob::Begin(absl::Span<const WorkRange> ranges) {
   MutexLock lock(&mutex_);
+  taken_ahead_.reset();
   std::erase_if(upcoming_, [&](const WorkRange& range) {
     return std::find(ranges.begin(), ranges.end(), range) != ranges.end();
   });

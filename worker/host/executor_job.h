@@ -64,8 +64,10 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
     return executor_->slower_operators();
   }
 
-  // The range of training that was prefetched first and not begun yet. Thread-safe.
+  // The range that was prefetched first and not begun yet, if it is one of training. Thread-safe.
   std::optional<WorkRange> Upcoming() const;
+  // Says that micro-batch `micro` of the upcoming range was taken before its unit. Thread-safe.
+  void TakenAhead(const WorkRange& micro);
   // `ranges` are no longer upcoming. Thread-safe.
   void Begin(absl::Span<const WorkRange> ranges);
 
@@ -101,7 +103,9 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   std::unique_ptr<ParameterCopy> live_, snapshot_;
 
   mutable Mutex mutex_;
-  std::deque<WorkRange> upcoming_ ABSL_GUARDED_BY(mutex_);  // of training, in the order of requests
+  std::deque<WorkRange> upcoming_ ABSL_GUARDED_BY(mutex_);  // in the order of requests
+  // Not requested from the loader again, where it would stay.
+  std::optional<WorkRange> taken_ahead_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling

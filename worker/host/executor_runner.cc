@@ -24,7 +24,8 @@ class UnitBatches : public BatchSource {
   UnitBatches(ExecutorJob& job, absl::Span<const WorkRange> ranges,
               const std::atomic<bool>& cancelled, Progress* progress,
               std::pmr::memory_resource* memory)
-      : loader_(job.loader()),
+      : job_(job),
+        loader_(job.loader()),
         ranges_(ranges),
         wait_(job.data_wait()),
         cancelled_(cancelled),
@@ -41,13 +42,17 @@ class UnitBatches : public BatchSource {
     WorkRange micro = range;
     micro.first = id;
     micro.count = 1;
+    // The next unit's: this one must not wait for it.
+    const bool ahead = !Contains(range);
+    if (ahead && !loader_.Ready(micro)) return absl::UnavailableError("not staged yet");
     auto batch = loader_.Take(micro, MonotonicNow() + kDeadline);
     if (!batch.ok()) return batch.status();
+    if (ahead) job_.TakenAhead(micro);
     progress_->Moved();
     const MicroBatch view{(*batch)->samples(), (*batch)->input_data(), (*batch)->label_data()};
     MutexLock lock(&mutex_);
-    if (!Contains(range)) {
-      ahead_ = *std::move(batch);  // the next unit's: needed until this one ends
+    if (ahead) {
+      ahead_ = *std::move(batch);  // needed until this unit ends
     } else {
       taken_[id] = *std::move(batch);
     }
@@ -61,6 +66,7 @@ class UnitBatches : public BatchSource {
     return std::find(ranges_.begin(), ranges_.end(), range) != ranges_.end();
   }
 
+  ExecutorJob& job_;
   Loader& loader_;
   const absl::Span<const WorkRange> ranges_;
   const absl::Duration wait_;

@@ -4,11 +4,14 @@
 
 #include <future>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "common/graph/builders.h"
 #include "common/placement/layout.h"
 #include "kernels/cpu/cpu_device.h"
+#include "worker/host/executor_job.h"
 
 namespace starling {
 namespace {
@@ -71,6 +74,37 @@ TEST(ExecutorRunner, KeepsNothingOfAJobThatIsClosed) {
   stopped.get_future().wait();
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
+}
+
+// It would stay in the loader, whose read-ahead it would use up.
+TEST(ExecutorJob, DoesNotRequestAgainWhatWasTakenAhead) {
+  const std::unique_ptr<Device> device = CreateCpuDevice().value();
+  SpanRing spans;
+  const auto job = ExecutorJob::Open(nullptr, CounterJob(), {}, device.get(), &spans).value();
+  const auto range = [](uint64_t first, uint32_t count) {
+    return WorkRange{WorkPurpose::kTrain, 0, first, count};
+  };
+  const std::vector<WorkRange> first = {range(0, 4)}, second = {range(4, 4)};
+  ASSERT_TRUE(job->Prefetch(first[0]).ok());
+  ASSERT_TRUE(job->Prefetch(second[0]).ok());
+  EXPECT_EQ(job->Upcoming(), first[0]);
+  job->Begin(first);
+  EXPECT_EQ(job->Upcoming(), second[0]);
+  const auto take = [&](uint64_t id) {
+    return job->loader().Take(range(id, 1), absl::Now() + absl::Seconds(60)).ok();
+  };
+  ASSERT_TRUE(take(4));
+  job->TakenAhead(range(4, 1));
+  job->ClearPrefetched();
+  EXPECT_EQ(job->Upcoming(), std::nullopt);
+  ASSERT_TRUE(job->Prefetch(second[0]).ok());
+  EXPECT_EQ(job->Upcoming(), second[0]);
+  for (uint64_t id : {5, 6, 7}) {
+    while (!job->loader().Ready(range(id, 1))) absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_FALSE(job->loader().Ready(range(4, 1)));
+  job->Begin(second);
+  EXPECT_EQ(job->Upcoming(), std::nullopt);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -133,6 +134,31 @@ TEST_F(LaunchesTest, RowsOfBlocks) {
       }
     }
   }
+}
+
+// As where a model masks classes: they have no part in the sum, wherever they lie.
+TEST_F(LaunchesTest, LogitsOfMinusInfinity) {
+  const int64_t rows = 3, columns = 300;
+  std::vector<float> numbers(rows * columns, -std::numeric_limits<float>::infinity());
+  for (int64_t r = 0; r < rows; ++r) numbers[r * columns + 100 * r + 7] = 2;
+  numbers[columns - 1] = 2;
+  const std::vector<int32_t> labels = {7, 107, 207};
+  const Values x(numbers, stream_), losses(rows, stream_), logs(rows, stream_);
+  const Values gradient(numbers.size(), stream_);
+  const Values<int32_t> wanted(labels, stream_);
+  const LogitRows logits = {kFloat, x.data(), rows, columns, columns};
+  ASSERT_EQ(LaunchSoftmaxCrossEntropy(logits, wanted.data(), losses.data(), logs.data(), stream_),
+            cudaSuccess);
+  ASSERT_EQ(LaunchSoftmaxCrossEntropyGradient(logits, wanted.data(), logs.data(), 1.0f, nullptr,
+                                              gradient.data(), stream_),
+            cudaSuccess);
+  const std::vector<float> got = losses.Read(), slope = gradient.Read();
+  EXPECT_NEAR(got[0], std::log(2.0), 1e-6);
+  EXPECT_NEAR(got[1], 0, 1e-6);
+  EXPECT_NEAR(got[2], 0, 1e-6);
+  EXPECT_NEAR(slope[7], -0.5, 1e-6);
+  EXPECT_NEAR(slope[columns - 1], 0.5, 1e-6);
+  EXPECT_EQ(slope[0], 0);
 }
 
 // A warp per row.
