@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.e2e.bsp_matrix_test import ADAM, LAYERS, write_idx
 from tests.e2e.cluster import Cluster, floats, job_file, parameters_sha256, wait_until
 
-STEPS = 400
+STEPS = 4000
 
 
 class Rollback(unittest.TestCase):
