@@ -17,8 +17,8 @@ namespace starling {
 
 // Thread-safe. Calls block as the file system does. `folder` is the name of a folder beneath the
 // root; "": the root, in which files are neither made nor opened. Names are not empty and have no
-// '/' (kInvalidArgument), and no link is followed. Errors name the path: kResourceExhausted: no
-// space; kNotFound; kUnavailable: the rest.
+// '/' (kInvalidArgument, as for a folder that is a link or a file), and no link is followed. Errors
+// name the path: kResourceExhausted: no space; kNotFound; kUnavailable: the rest.
 class CheckpointDisk {
  public:
   // A file that is being written. Nothing of it is durable until Sync. Not thread-safe.

@@ -146,9 +146,9 @@ TEST(PosixDiskTest, FollowsNoLinkAndWaitsForNoPipe) {
   fs::create_symlink(outside / "file", root / "a" / "link");
   ASSERT_EQ(mkfifo((root / "a" / "pipe").c_str(), 0600), 0);
   const auto disk = *OpenCheckpointDisk(root.string());
-  EXPECT_TRUE(absl::IsUnavailable(disk->Open("folder", "file").status()));
-  EXPECT_TRUE(absl::IsUnavailable(disk->Create("folder", "new").status()));
-  EXPECT_TRUE(absl::IsUnavailable(disk->List("folder").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(disk->Open("folder", "file").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(disk->Create("folder", "new").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(disk->List("folder").status()));
   EXPECT_TRUE(absl::IsUnavailable(disk->Open("a", "link").status()));
   EXPECT_TRUE(absl::IsUnavailable(disk->Open("a", "pipe").status()));
   WriteFile(*disk, "a", "link", "y");  // the link is replaced, not followed

@@ -147,7 +147,13 @@ class PosixDisk : public CheckpointDisk {
   absl::StatusOr<OwnedFd> OpenFolder(const std::string& folder) const {
     if (!folder.empty()) STARLING_RETURN_IF_ERROR(CheckDiskName(folder));
     STARLING_ASSIGN_OR_RETURN(const BeneathRoot root, OpenRoot(root_));
-    return FromBeneath(root.OpenFolder(folder.empty() ? "." : folder, /*make=*/false));
+    absl::StatusOr<OwnedFd> fd =
+        FromBeneath(root.OpenFolder(folder.empty() ? "." : folder, /*make=*/false));
+    struct stat entry;
+    const bool other = absl::IsUnavailable(fd.status()) && !folder.empty() &&
+                       lstat(Path(folder).c_str(), &entry) == 0 && !S_ISDIR(entry.st_mode);
+    if (other) return absl::InvalidArgumentError(fd.status().message());
+    return fd;
   }
 
   const std::string root_;

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/shard_file.h"
 #include "common/checkpoint/testing/memory_disk.h"
@@ -55,6 +59,28 @@ TEST(CheckpointStoreTest, ACheckpointIsThereFromItsSealToItsDeletion) {
   ASSERT_TRUE(RemoveDropped(disk, id).ok());
   EXPECT_THAT(*disk.List(""), IsEmpty());
   EXPECT_TRUE(DropCheckpoint(disk, id).ok()) << "nothing is there";
+}
+
+// In a folder that several share, anybody can make one.
+TEST(CheckpointStoreTest, ALinkWithANameLikeAnIdHidesNoCheckpoint) {
+  const std::filesystem::path root =
+      std::filesystem::path(std::getenv("TEST_TMPDIR")) / "with_links";
+  std::filesystem::create_directory(root);
+  const auto disk = *OpenCheckpointDisk(root.string());
+  const CheckpointId id = Numbered(3), link = Numbered(4), file = Numbered(5);
+  ASSERT_TRUE(BeginCheckpoint(*disk, id, kTinyNonce).ok());
+  CheckpointCapture capture;
+  capture.Add(TinyBlocks(27, 0, 1));
+  CheckpointManifest manifest = TinyManifest(id, 27);
+  *manifest.add_files() =
+      *WriteShardFile(*disk, id, kTinyNonce, 27, ShardId(1), capture, [](uint64_t) {});
+  ASSERT_TRUE(SealCheckpoint(*disk, id, manifest).ok());
+  std::filesystem::create_directory_symlink("/", root / ToString(link));
+  std::ofstream(root / ToString(file)) << "x";
+  EXPECT_THAT(Listed(*disk), ElementsAre(ToString(id)));
+  const auto list = ListCheckpoints(*disk);
+  ASSERT_EQ(list->unreadable.size(), 2u);
+  EXPECT_THAT(list->unreadable.at(link), HasSubstr("is a link"));
 }
 
 TEST(CheckpointStoreTest, AnIdIsNotBegunTwice) {

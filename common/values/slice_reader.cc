@@ -153,7 +153,8 @@ absl::StatusOr<ReadPoint> ValuesAtTheEnd(const JobReply& job) {
     }
     return absl::DataLossError(absl::StrCat(
         "the values of ", name, " are gone: ", absl::StrJoin(texts, "; "),
-        ". Submit the job again; with spec.output its values are in a file when it ends"));
+        ". `starling submit --from ", name,
+        " --replace` goes on from its newest checkpoint, if it has one; else submit it again"));
   }
   if (unknown.empty()) return point;
   return absl::UnavailableError(absl::StrCat(
