@@ -61,6 +61,15 @@ enum class Defence : uint8_t {
   kFileSync,             // a file of a checkpoint is durable before it has its name
   kFolderSync,           // names in a checkpoint's folder are durable before what is written next
   kEraFence,             // a shard drops what it has of an earlier era
+  kManifestLast,         // a checkpoint gets its name once its manifest is durable
+  kManifestCheck,        // what a manifest says is compared with what is there
+  kRootSync,             // a checkpoint is there once its name is durable
+  kDropSync,             // a deleted checkpoint's files go after its name
+  kKeepOlder,            // older checkpoints stay until a newer one is there
+  kCheckpointCopy,       // a checkpoint has the copy for a pending evaluation
+  kRestoreDigest,        // what is read of a checkpoint has the digest written with it
+  kRestoreSlots,         // a job goes on with the optimizer's state
+  kRestoreScale,         // a job goes on with the loss scale
   kCount,
 };
 
@@ -115,7 +124,16 @@ constexpr const char* DefenceName(Defence defence) {
                                     "read-back",
                                     "file-sync",
                                     "folder-sync",
-                                    "era-fence"};
+                                    "era-fence",
+                                    "manifest-last",
+                                    "manifest-check",
+                                    "root-sync",
+                                    "drop-sync",
+                                    "keep-older",
+                                    "checkpoint-copy",
+                                    "restore-digest",
+                                    "restore-slots",
+                                    "restore-scale"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<int>(Defence::kCount));
   return kNames[static_cast<int>(defence)];
 }

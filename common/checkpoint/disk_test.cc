@@ -199,6 +199,23 @@ TEST(MemoryDiskTest, ACrashLosesWhatWasNotSynced) {
   }
 }
 
+TEST(MemoryDiskTest, WhatACrashWouldLeaveIsAnotherDisk) {
+  MemoryDisk disk;
+  disk.Put("a", "old", "old");
+  const auto file = disk.Create("a", "new");
+  ASSERT_TRUE((*file)->Append("text").ok());
+  const auto without = disk.AfterCrash({});
+  const auto with = disk.AfterCrash({.data = true, .files = true});
+  EXPECT_THAT(*without->List("a"), ElementsAre("old"));
+  EXPECT_THAT(*with->List("a"), ElementsAre("new", "old"));
+  EXPECT_EQ(ReadFile(*with, "a", "new"), "text");
+  ASSERT_TRUE(with->Remove("a", "old").ok());
+  ASSERT_TRUE((*file)->Append(" and more").ok()) << "it is still open";
+  EXPECT_EQ(ReadFile(disk, "a", "new"), "text and more");
+  EXPECT_EQ(ReadFile(disk, "a", "old"), "old");
+  EXPECT_EQ(ReadFile(*with, "a", "new"), "text");
+}
+
 TEST(MemoryDiskTest, FaultsComeWhenTheyAreAskedFor) {
   MemoryDisk disk;
   disk.Put("a", "x", "");

@@ -12,6 +12,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/reader.h"
+#include "common/defences.h"
 
 namespace starling {
 namespace {
@@ -44,12 +45,12 @@ absl::Status Hide(CheckpointDisk& disk, const CheckpointId& id, const std::strin
   // What an earlier call left would be in the way.
   STARLING_RETURN_IF_ERROR(RemoveDropped(disk, id));
   STARLING_RETURN_IF_ERROR(disk.Rename("", folder, Deleted(id)));
-  return disk.SyncFolder("");
+  return DefenceMasked(Defence::kDropSync) ? absl::OkStatus() : disk.SyncFolder("");
 }
 
 // What a reader asks for before it reads the first value: one that is sealed can be opened.
-absl::Status CheckStored(CheckpointDisk& disk, const CheckpointId& id, const std::string& text) {
-  const std::string folder = Partial(id);
+absl::Status CheckStored(CheckpointDisk& disk, const std::string& folder, const CheckpointId& id,
+                         const std::string& text) {
   STARLING_ASSIGN_OR_RETURN(const std::string stored,
                             ReadWholeFile(disk, folder, kManifestFile, kManifestBytesMax, true));
   if (stored != text) {
@@ -84,13 +85,17 @@ absl::Status BeginCheckpoint(CheckpointDisk& disk, const CheckpointId& id, uint6
 absl::StatusOr<uint64_t> SealCheckpoint(CheckpointDisk& disk, const CheckpointId& id,
                                         const CheckpointManifest& manifest) {
   const std::string text = EncodeManifest(manifest);
+  const std::string folder = DefenceMasked(Defence::kManifestLast) ? ToString(id) : Partial(id);
+  if (folder != Partial(id)) STARLING_RETURN_IF_ERROR(disk.Rename("", Partial(id), folder));
   // All parts are there: a shard that is at an earlier order finds no nonce, and writes nothing.
-  STARLING_RETURN_IF_ERROR(OkIfNotFound(disk.Remove(Partial(id), kNonceFile)));
-  STARLING_RETURN_IF_ERROR(WriteWholeFile(disk, Partial(id), kManifestFile, text));
+  STARLING_RETURN_IF_ERROR(OkIfNotFound(disk.Remove(folder, kNonceFile)));
+  STARLING_RETURN_IF_ERROR(WriteWholeFile(disk, folder, kManifestFile, text));
   // Before the rename: what has the name is a checkpoint, whether or not this process lives on.
-  STARLING_RETURN_IF_ERROR(CheckStored(disk, id, text));
-  STARLING_RETURN_IF_ERROR(disk.Rename("", Partial(id), ToString(id)));
-  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
+  if (!DefenceMasked(Defence::kManifestCheck))
+    STARLING_RETURN_IF_ERROR(CheckStored(disk, folder, id, text));
+  if (!DefenceMasked(Defence::kManifestLast))
+    STARLING_RETURN_IF_ERROR(disk.Rename("", folder, ToString(id)));
+  if (!DefenceMasked(Defence::kRootSync)) STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));
   return DescribeCheckpoint(manifest, text).bytes();
 }
 
@@ -100,7 +105,8 @@ absl::Status DropCheckpoint(CheckpointDisk& disk, const CheckpointId& id) {
 }
 
 absl::Status RemoveDropped(CheckpointDisk& disk, const CheckpointId& id) {
-  STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));  // its name, before the first file goes
+  if (!DefenceMasked(Defence::kDropSync))
+    STARLING_RETURN_IF_ERROR(disk.SyncFolder(""));  // its name, before the first file goes
   return RemoveFolder(disk, Deleted(id));
 }
 

@@ -6,13 +6,16 @@
 #include "common/data_plan/job_steps.h"
 
 namespace starling::sim {
-JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description)
+JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription& description,
+                   const JobTruth* before)
     : world_(world),
       workload_(workload),
       run_{JobUid(description.run().job_uid()), description.run().era()},
+      first_step_(description.restore().step()),
       layout_(MakeLayout(description.spec()).value()),
       decisions_(world, workload, &layout_) {
   slices_.resize(layout_.slices.size());
+  if (before != nullptr) BeginAt(description.restore(), *before);
   if (workload->partitions == 0) return;
   // Small models have one slice per partition. Several slices, and none, must work as well.
   for (auto& partition : layout_.partitions) partition.clear();
@@ -20,6 +23,54 @@ JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription&
     slice.partition = PartitionId(slice.id.value % workload->partitions % description.partitions());
     layout_.partitions[slice.partition.value].push_back(slice.id);
   }
+}
+
+// All below its first step was counted by the job before.
+void JobTruth::BeginAt(const Restore& restore, const JobTruth& before) {
+  policies_[PolicyNumber()] = {
+      PolicyNumber(),
+      {static_cast<PolicyKind>(restore.policy().kind()), restore.policy().staleness()},
+      first_step_};
+  for (SliceTruth& slice : slices_) {
+    for (uint64_t step = 0; step < first_step_; ++step) {
+      const ItemKey item = ItemOfStep(step);
+      slice.times[item] = 1;
+      slice.order[item] = step;
+      slice.position[item] = Lsn();
+    }
+    slice.applied = first_step_;
+  }
+  decisions_.BeginAt(restore, ItemOfStep(first_step_), before.decisions_);
+}
+
+ItemKey JobTruth::ItemOfStep(uint64_t step) const {
+  const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
+  return {static_cast<uint32_t>(step / full),
+          step % full * workload_->spec.batch().micro_batches()};
+}
+
+bool JobTruth::IsPrefix(SliceId slice, uint64_t steps) const {
+  const auto& order = slices_[slice.value].order;
+  for (uint64_t step = 0; step < steps; ++step) {
+    const auto at = order.find(ItemOfStep(step));
+    if (at == order.end() || at->second >= steps) return false;
+  }
+  return true;
+}
+
+ConsistencyPolicy JobTruth::PolicyAtStep(uint64_t step) const {
+  ConsistencyPolicy policy = PolicyOf(PolicyNumber());
+  for (const auto& [number, at] : policies_) {
+    if (at.step <= step) policy = at.policy;
+  }
+  return policy;
+}
+
+uint64_t JobTruth::SkippedBelow(uint64_t step) const {
+  uint64_t skipped = 0;
+  for (uint64_t k = 0; k < step; ++k)
+    skipped += decisions_.Skipped(SliceId(0), ItemOfStep(k)) ? 1 : 0;
+  return skipped;
 }
 
 void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
@@ -299,11 +350,9 @@ const Values& JobTruth::ExpectedAtStep(SliceId slice, uint64_t step) {
     at = 0;
     values = InitialValues(layout_.slices[slice.value]);
   }
-  const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
-  const uint32_t micro = workload_->spec.batch().micro_batches();
   for (; at < step; ++at) {
-    const ItemKey item(static_cast<uint32_t>(at / full), at % full * micro);
-    if (!decisions_.Skipped(slice, item)) AddStep(*workload_, layout_, slice, at, &values);
+    if (!decisions_.Skipped(slice, ItemOfStep(at)))
+      AddStep(*workload_, layout_, slice, at, &values);
   }
   return values;
 }

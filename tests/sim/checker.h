@@ -41,12 +41,23 @@ struct ValueTruth {
 // One job as it really is.
 class JobTruth {
  public:
-  JobTruth(World* world, const Workload* workload, const JobDescription& description);
+  // `before`: of the job whose checkpoint it goes on from; null: it begins with step 0. Must
+  // outlive this.
+  JobTruth(World* world, const Workload* workload, const JobDescription& description,
+           const JobTruth* before = nullptr);
 
   const Workload& workload() const { return *workload_; }
   const Layout& layout() const { return layout_; }
   RunId run() const { return run_; }
   ConsistencyPolicy PolicyOf(PolicyNumber number) const;
+  uint64_t first_step() const { return first_step_; }
+
+  // ---- The state at a step of which all below is applied ----
+  // Whether the slice's first updates, so many, are those of the steps below.
+  bool IsPrefix(SliceId slice, uint64_t steps) const;
+  ConsistencyPolicy PolicyAtStep(uint64_t step) const;
+  uint64_t SkippedBelow(uint64_t step) const;
+  int LossScaleAt(uint64_t step) const { return decisions_.LossScaleAt(step); }
 
   // ---- Shards ----
   void OnRoster(PartitionId partition, const RosterList& roster);
@@ -89,6 +100,7 @@ class JobTruth {
   void OnFailed(const ReadValues& values, const JobReply& reply);
   uint64_t final_hash() const { return final_hash_; }
   bool over() const { return over_; }
+  bool succeeded() const { return succeeded_; }
   uint64_t final_steps() const { return final_steps_; }  // set together with final_hash()
   bool AnyStepDone() const;                              // a step counts on all partitions
   bool served() const { return served_; }                // some partition has heard of a member
@@ -114,6 +126,8 @@ class JobTruth {
 
   bool IsMember(Incarnation incarnation) const;
   bool Counted(SliceId slice, const WorkRange& item, size_t before) const;
+  ItemKey ItemOfStep(uint64_t step) const;
+  void BeginAt(const Restore& restore, const JobTruth& before);
   const Values& ExpectedAtStep(SliceId slice, uint64_t step);
   void CheckExact(SliceId slice, Clock clock, const ValueTruth& value, const Values& bytes);
   void CheckPolicies(const JobStatus& status) const;
@@ -127,6 +141,7 @@ class JobTruth {
   World* const world_;
   const Workload* const workload_;
   const RunId run_;
+  const uint64_t first_step_;
   Layout layout_;
   DecisionTruth decisions_;
   std::vector<SliceTruth> slices_;
@@ -142,6 +157,7 @@ class JobTruth {
   uint64_t final_hash_ = 0;
   uint64_t final_steps_ = 0;
   bool over_ = false;
+  bool succeeded_ = false;
   bool served_ = false;
 };
 

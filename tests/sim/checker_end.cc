@@ -22,18 +22,21 @@ std::set<PartitionId> ExactPartitions(const JobReply& reply) {
 
 }  // namespace
 
-// Numbers and steps ascend, and policies in force come first.
+// Numbers and steps ascend, and policies in force come first. Those by which checkpoints were taken
+// are gone.
 void JobTruth::CheckPolicies(const JobStatus& status) const {
   uint64_t step = 0;
+  int64_t number = -1;
   bool in_force = true;
   for (int i = 0; i < status.policies_size(); ++i) {
     const PolicyRecord& record = status.policies(i);
-    const bool fits = record.number() == static_cast<uint64_t>(i) &&
+    const bool fits = static_cast<int64_t>(record.number()) > number &&
                       (!record.has_step() || record.step() >= step) &&
                       record.in_force() <= in_force;
     if (!fits)
       world_->Violate(Promise::kG5,
                       absl::StrCat("policies do not ascend: ", record.ShortDebugString()));
+    number = static_cast<int64_t>(record.number());
     if (record.has_step()) step = record.step();
     in_force = record.in_force();
   }
@@ -105,7 +108,7 @@ void JobTruth::CheckEpochs(const JobStatus& status) const {
 
 void JobTruth::OnSucceeded(const ReadValues& values, const JobReply& reply) {
   const JobStatus& status = reply.status();
-  over_ = true;
+  over_ = succeeded_ = true;
   CheckFinite(values.slices);
   CheckAcked(values, {});
   CheckPolicies(status);

@@ -1,10 +1,13 @@
 #include "tests/sim/cluster.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/store.h"
 #include "spdlog/spdlog.h"
 
 namespace starling::sim {
@@ -23,8 +26,10 @@ constexpr uint64_t kFewOldValuesBytes = 256;
 Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     : seed_(seed),
       shape_(shape),
-      world_(Mix(seed, 1)),
+      world_(Mix(seed, 1), shape.allowed, shape.from == nullptr ? "" : "after it: "),
       network_(&world_),
+      stored_(shape.from != nullptr ? shape.from->disk : std::make_shared<MemoryDisk>()),
+      checkpoints_(&world_, stored_, [this](JobUid job) { return TruthOf(job); }),
       control_(&world_),
       coordinator_(&world_, &control_) {
   spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
@@ -32,7 +37,10 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
   coordinator_.on_replaced = [this](uint64_t incarnation, absl::Duration unheard) {
     OnShardReplaced(incarnation, unheard);
   };
-  const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1);
+  coordinator_.new_cluster = Mix(seed, shape.from == nullptr ? 4 : 5) | 1;
+  coordinator_.mount = [this](Process* process) { return MountDisk(process); };
+  const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1) &&
+                           world_.Happens("reader that holds what it reads", "reader");
   const std::optional<uint64_t> old_values =
       slow_reader ? std::optional<uint64_t>(kFewOldValuesBytes) : std::nullopt;
   for (int i = 0; i < shape.shards; ++i) {
@@ -45,18 +53,19 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     workers_.back()->set_micro_batch_time(
         world_.random().Between(absl::Milliseconds(3), absl::Milliseconds(12)));
   }
-  if (shape.faults && world_.random().Chance(0.2)) {
+  if (shape.faults && world_.random().Chance(0.2) && world_.Happens("slow worker", "worker-0")) {
     workers_.front()->set_micro_batch_time(absl::Milliseconds(250) /
                                            MakeWorkload(seed, 0).spec.batch().micro_batches());
-    world_.Count("fault: slow worker");
   }
   // Draws from its own random numbers.
-  if (shape.faults && Random(Mix(seed, 920)).Chance(0.3)) {
+  if (shape.faults && Random(Mix(seed, 920)).Chance(0.3) &&
+      world_.Happens("two workers on one device", "worker-0, worker-1")) {
     workers_[0]->ShareDeviceWith(workers_[1].get());
   }
   for (int i = 0; i < shape.jobs; ++i) {
     ClientJob& job = jobs_.emplace_back();
-    job.workload = MakeWorkload(seed, i);
+    job.workload = shape.from != nullptr ? *shape.from->workload : MakeWorkload(seed, i);
+    if (shape.checkpoints) PlanCheckpoints(i);
     job.nonce = Mix(seed, 3000 + i);
     if (shape.workers == 1) job.workload.spec.set_workers_min(1);
     const auto workers = static_cast<uint32_t>(shape.workers);
@@ -65,7 +74,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       job.workload.spec.mutable_stop()->clear_wall_time_seconds();
       job.workload.spec.mutable_stop()->set_steps(shape.steps);
     }
-    if (!shape.faults) continue;
+    if (!shape.faults || shape.from != nullptr) continue;
     PlanCalls(i);
     PlanOpenFaults(i);
   }
@@ -90,7 +99,8 @@ void Cluster::Run() {
   heal_at_ = world_.now();
   if (shape_.faults) {
     PlanFaults();
-    PlanUnitFaults();
+    if (shape_.from == nullptr) PlanUnitFaults();
+    if (shape_.checkpoints && shape_.from == nullptr) PlanDiskFaults();
   }
   const absl::Time deadline = heal_at_ + kProgressBound;
   bool asked = false;
@@ -167,7 +177,8 @@ JobTruth* Cluster::Truth(const JobDescription& description) {
   for (ClientJob& job : jobs_) {
     if (job.workload.spec.name() != description.spec().name()) continue;
     if (job.truth == nullptr)
-      job.truth = std::make_unique<JobTruth>(&world_, &job.workload, description);
+      job.truth = std::make_unique<JobTruth>(&world_, &job.workload, description,
+                                             shape_.from == nullptr ? nullptr : shape_.from->truth);
     return job.truth.get();
   }
   return nullptr;
@@ -235,7 +246,11 @@ void Cluster::OnRefusedCall(const absl::Status& status) {
 void Cluster::Submit(size_t i) {
   ClientJob& job = jobs_[i];
   SubmitRequest request;
-  *request.mutable_spec() = job.workload.spec;
+  if (shape_.from == nullptr) {
+    *request.mutable_spec() = job.workload.spec;
+  } else {
+    request.set_from(shape_.from->checkpoint);
+  }
   request.set_nonce(job.nonce);
   CallWith<SubmitReply>(
       &client_,
@@ -254,6 +269,7 @@ void Cluster::Submit(size_t i) {
         if (jobs_[i].cancel_after)
           world_.After(*jobs_[i].cancel_after, &client_, [this, i] { Cancel(i); });
         if (jobs_[i].read_every) ReadNow(i);
+        if (jobs_[i].checkpoint_every) PlanToAsk(i);
       });
 }
 
@@ -312,6 +328,8 @@ void Cluster::Poll(size_t i) {
         if (over) return OnEnd(i, *reply);
         if (reply.has_value() && i > 0 && reply->status().state() == PENDING)
           world_.Count("polls of a queued job");
+        if (reply.has_value() && reply->status().checkpoint().has_last())
+          checkpoints_.OnListed(reply->status().checkpoint().last());
         if (reply.has_value()) NoteSetAside(reply->status());
         if (reply.has_value()) jobs_[i].status = reply->status();
         world_.After(kPollPeriod, &client_, [this, i] { Poll(i); });
@@ -410,8 +428,10 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
   const bool lost = shard_lost_ && says("lost partition");
   if (lost) world_.Count("jobs that failed with their shard");
+  const bool damaged = shape_.from != nullptr && shape_.from->damaged && failed;
+  if (damaged) world_.Count("jobs that refused a damaged checkpoint");
   if (says("is not whole")) world_.Violate(Promise::kG4, status.reason());
-  return no_memory || faulty || cancelled || exhausted || too_short || lost ||
+  return no_memory || damaged || faulty || cancelled || exhausted || too_short || lost ||
          (job.workload.poisoned && says("not finite")) ||
          (job.workload.overflows_from != std::numeric_limits<uint64_t>::max() && says("fp16"));
 }
@@ -432,39 +452,115 @@ void Cluster::ListJobs() {
       });
 }
 
-SeedResult RunSeed(uint64_t seed) {
+namespace {
+
+// The final values of the seed's first job after so many steps, undisturbed: 0 if there are none.
+uint64_t UndisturbedHash(uint64_t seed, uint64_t steps, World* world) {
+  ClusterShape solo;
+  solo.shards = 1;
+  solo.workers = 1;
+  solo.faults = false;
+  solo.steps = steps;
+  Cluster reference(seed, solo);
+  reference.Run();
+  for (const Violation& v : reference.world().violations())
+    world->Violate(v.promise, "solo run: " + v.what);
+  return reference.final_hash();
+}
+
+// One bit of a tensor of one of its files.
+void Damage(Random& random, const std::string& checkpoint, MemoryDisk* disk) {
+  const auto names = disk->List(checkpoint);
+  std::vector<std::string> files;
+  for (const std::string& name : *names) {
+    if (name != kManifestFile) files.push_back(name);
+  }
+  const std::string& name = files[random.Below(files.size())];
+  std::string bytes = *disk->Get(checkpoint, name);
+  uint64_t header = 0;  // safetensors: its length comes first, little-endian
+  for (int i = 7; i >= 0; --i) header = header << 8 | static_cast<uint8_t>(bytes[i]);
+  const uint64_t data = 8 + header;
+  bytes[data + random.Below(bytes.size() - data)] ^= static_cast<char>(1 << random.Below(8));
+  disk->Put(checkpoint, name, bytes);
+}
+
+// The job of one of the checkpoints goes on, on another cluster with another number of shards.
+void GoOn(uint64_t seed, const ClusterShape& before, Cluster& first, std::vector<Fault>* faults) {
+  World& world = first.world();
+  Random random(Mix(seed, 1300));
+  const Workload& workload = first.first_workload();
+  const bool ends_early = workload.poisoned || workload.spec.stop().wall_time_seconds() > 0 ||
+                          workload.overflows_from != std::numeric_limits<uint64_t>::max();
+  Source source{first.stored(), "", &workload, first.first_truth()};
+  source.disk->FaultAt(0, DiskFault::kNone);  // one may be left that met no operation
+  const auto found = ListCheckpoints(*source.disk);
+  std::vector<std::string> ids;
+  for (const CheckpointInfo& info : found->whole) {
+    if (info.job() == workload.spec.name()) ids.push_back(info.id());
+  }
+  if (ends_early || ids.empty() || random.Chance(0.3)) return;
+  source.checkpoint = ids[random.Below(ids.size())];
+  source.damaged = random.Chance(0.2) && world.Happens("damaged checkpoint", "disk");
+  if (source.damaged) Damage(random, source.checkpoint, source.disk.get());
+  ClusterShape shape = before;
+  shape.jobs = 1;
+  shape.in_turn = false;
+  shape.shards = before.shards == 2 ? 3 : static_cast<int>(random.Between(1, 2)) * 2;
+  shape.from = &source;
+  Workload again = workload;
+  again.partitions = random.Chance(0.5) ? 0 : static_cast<uint32_t>(random.Between(1, 3));
+  source.workload = &again;
+  Cluster second(Mix(seed, 1301), shape);
+  second.Run();
+  if (!source.damaged) world.Count("jobs that went on from a checkpoint");
+  for (const Violation& v : second.world().violations())
+    world.Violate(v.promise, absl::StrCat("from ", source.checkpoint, ": ", v.what));
+  for (const auto& [what, times] : second.world().counts()) world.Count(what.c_str(), times);
+  faults->insert(faults->end(), second.world().faults().begin(), second.world().faults().end());
+  world.Trace(second.world().trace(), 0);
+  const bool succeeded = second.first_truth() != nullptr && second.first_truth()->succeeded();
+  if (source.damaged && succeeded)
+    world.Violate(Promise::kGoesOn, "a job went on from a damaged checkpoint");
+  if (source.damaged || workload.gradient != GradientKind::kDependent || second.final_hash() == 0)
+    return;
+  world.Count("jobs that went on, compared with a solo run");
+  if (UndisturbedHash(seed, second.final_steps(), &world) == second.final_hash()) return;
+  world.Violate(Promise::kGoesOn,
+                absl::StrCat("the values of a job that went on from ", source.checkpoint,
+                             " are not those of one that never stopped"));
+}
+
+}  // namespace
+
+SeedResult RunSeed(uint64_t seed, const std::set<FaultId>* allowed) {
   Random random(Mix(seed, 7));
   ClusterShape shape;
   shape.shards = static_cast<int>(random.Between(2, 3));
   shape.workers = static_cast<int>(random.Between(3, 5));
   shape.jobs = random.Chance(0.2) ? 2 : 1;
-  // Draws from its own random numbers.
+  // Draw from their own random numbers.
   if (Random(Mix(seed, 940)).Chance(0.06)) {
     shape.jobs = 4;
     shape.in_turn = true;
   }
+  shape.checkpoints = Random(Mix(seed, 945)).Chance(0.4);
+  shape.allowed = allowed;
   Cluster cluster(seed, shape);
   cluster.Run();
   World& world = cluster.world();
-  const Workload workload = MakeWorkload(seed, 0);
-  if (workload.gradient == GradientKind::kDependent && cluster.final_hash() != 0) {
-    ClusterShape solo;
-    solo.shards = 1;
-    solo.workers = 1;
-    solo.faults = false;
-    solo.steps = cluster.final_steps();
-    Cluster reference(seed, solo);
-    reference.Run();
+  if (cluster.first_workload().gradient == GradientKind::kDependent && cluster.final_hash() != 0) {
     world.Count("runs compared with a solo run");
-    if (reference.final_hash() != cluster.final_hash()) {
+    if (UndisturbedHash(seed, cluster.final_steps(), &world) != cluster.final_hash()) {
       world.Violate(Promise::kG3,
                     "the values are not those of one worker on one shard without faults");
     }
-    for (const Violation& v : reference.world().violations())
-      world.Violate(v.promise, "solo run: " + v.what);
   }
-  return {seed,           world.trace(),  world.violations(), world.violated(),
-          world.counts(), world.elapsed()};
+  std::vector<Fault> after;
+  if (shape.checkpoints) GoOn(seed, shape, cluster, &after);
+  std::vector<Fault> faults = world.faults();
+  faults.insert(faults.end(), after.begin(), after.end());
+  return {seed,           world.trace(),   world.violations(), world.violated(),
+          world.counts(), world.elapsed(), std::move(faults)};
 }
 
 }  // namespace starling::sim

@@ -10,13 +10,16 @@
 #include <string>
 #include <vector>
 
+#include "common/checkpoint/testing/memory_disk.h"
 #include "tests/sim/checker.h"
+#include "tests/sim/checkpoint_truth.h"
 #include "tests/sim/control_truth.h"
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/network.h"
 #include "tests/sim/reader.h"
 #include "tests/sim/shard_process.h"
 #include "tests/sim/shard_watch.h"
+#include "tests/sim/sim_disk.h"
 #include "tests/sim/sim_streams.h"
 #include "tests/sim/worker_node.h"
 #include "tests/sim/workload.h"
@@ -24,13 +27,25 @@
 
 namespace starling::sim {
 
+// What a job goes on from, in another cluster.
+struct Source {
+  std::shared_ptr<MemoryDisk> disk;
+  std::string checkpoint;
+  const Workload* workload = nullptr;
+  const JobTruth* truth = nullptr;  // of the job that it is of
+  bool damaged = false;             // since it was made
+};
+
 struct ClusterShape {
   int shards = 2;
   int workers = 3;
   bool faults = true;
   int jobs = 1;
-  bool in_turn = false;  // each job is submitted when the one before is over
-  uint64_t steps = 0;    // of each job, without a limit of its time; 0: as its spec says
+  bool in_turn = false;          // each job is submitted when the one before is over
+  uint64_t steps = 0;            // of each job, without a limit of its time; 0: as its spec says
+  bool checkpoints = false;      // jobs take them
+  const Source* from = nullptr;  // the one job goes on from it; else jobs begin with step 0
+  const std::set<FaultId>* allowed = nullptr;  // the only faults that happen; null: all
 };
 
 class Cluster : private StreamObserver {
@@ -48,6 +63,11 @@ class Cluster : private StreamObserver {
   // Of the first job; 0 if it did not succeed.
   uint64_t final_hash() const;
   uint64_t final_steps() const { return jobs_.front().truth->final_steps(); }
+  // Of the first job; null: no daemon has heard of it.
+  const JobTruth* first_truth() const { return jobs_.front().truth.get(); }
+  const Workload& first_workload() const { return jobs_.front().workload; }
+  CheckpointTruth& checkpoints() { return checkpoints_; }
+  const std::shared_ptr<MemoryDisk>& stored() const { return stored_; }
 
   // ---- For the nodes ----
   ShardWatch& watch() { return watch_; }
@@ -57,6 +77,9 @@ class Cluster : private StreamObserver {
   const Workload& WorkloadOf(const std::string& job_name) const;
   // With which fault opening the job fails on this worker; nullptr: none.
   const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
+
+  // The checkpoint root, for a process that starts; null: there is none.
+  std::shared_ptr<CheckpointDisk> MountDisk(Process* process);
 
   // A shard that drains may leave, and why.
   void OnShardLeaves(const ShardProcess& shard, const std::string& text);
@@ -127,6 +150,7 @@ class Cluster : private StreamObserver {
     std::optional<absl::Duration> cancel_after;  // counted from its submission
     std::optional<absl::Duration> read_every;    // by a client, while it runs
     bool to_delete = false;
+    std::optional<absl::Duration> checkpoint_every;  // asked for by a client, while it runs
     std::map<std::string, WorkerFault> open_faults;  // by worker
     int calls = 0;                                   // in flight, that name the job
     bool over = false;
@@ -163,24 +187,35 @@ class Cluster : private StreamObserver {
   void Settle();
   std::string WhyNotSettled() const;
 
+  // checkpoints.cc
+  void PlanCheckpoints(size_t job);
+  void AskForCheckpoint(size_t job, uint64_t nonce);
+  void PlanToAsk(size_t job);
+  void DeleteCheckpoint(const std::string& id);
+  void PlanDiskFaults();
+  void NextDiskFault(uint64_t number);
+  void KillAtDisk(Process* process);
+
   // faults.cc
   void PlanFaults();
   void PlanOpenFaults(size_t job);
   void PlanUnitFaults();
   void PlanLinkFaults();
-  void NextFault();
+  void NextFault(uint64_t number);
+  bool Due(const char* kind, const Process& who);
   void Heal();
-  void CutWorker();
-  void HangWorker();
-  void CrashWorker();
-  void CrashCoordinator();
-  void CrashShard();
+  void CutWorker(Random& random);
+  void HangWorker(Random& random);
+  void CrashWorker(Random& random);
+  void CrashCoordinator(Random& random);
+  void StartCoordinatorAgain(Random& random);
+  void CrashShard(Random& random);
   void CutOffShard(Random random);
-  void ExhaustShard();
-  void StepWall();
-  void Pause();
-  void DrainWorker();
-  void DrainShard();
+  void ExhaustShard(Random& random);
+  void StepWall(Random& random);
+  void Pause(Random& random);
+  void DrainWorker(Random& random);
+  void DrainShard(Random& random);
   void Revive(WorkerNode* worker, absl::Duration after);
 
   const uint64_t seed_;
@@ -188,6 +223,10 @@ class Cluster : private StreamObserver {
   World world_;
   Network network_;
   SimStreams streams_{&world_, &network_};
+  // As it is stored. Without checkpoints nobody sees it.
+  const std::shared_ptr<MemoryDisk> stored_;
+  CheckpointTruth checkpoints_;
+  SimDisk disk_{&world_, stored_, &checkpoints_};
   ControlTruth control_;
   CoordinatorNode coordinator_;
   ShardWatch watch_{this};
@@ -204,6 +243,7 @@ class Cluster : private StreamObserver {
 
   absl::Time heal_at_;
   absl::Duration fault_interval_;
+  uint64_t planned_ = 0;  // the number of the fault that is due
   bool may_crash_shard_ = false;
   bool shard_crashed_ = false;
   bool shard_lost_ = false;  // one that had the only copy of something
@@ -219,8 +259,11 @@ struct SeedResult {
   std::set<Promise> violated;
   std::map<std::string, uint64_t> counts;
   absl::Duration simulated;
+  // In order; those of the cluster on which a job goes on come last, with times of its own.
+  std::vector<Fault> faults;
 };
-SeedResult RunSeed(uint64_t seed);
+// `allowed`: the only faults that happen; null: all that the seed says.
+SeedResult RunSeed(uint64_t seed, const std::set<FaultId>* allowed = nullptr);
 
 }  // namespace starling::sim
 

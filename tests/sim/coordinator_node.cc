@@ -137,15 +137,21 @@ void CoordinatorNode::Start() {
   const auto instance = std::make_shared<Instance>(this);
   instance_ = instance;
   instances_.push_back(instance);
+  coordinator::CoordinatorOptions options = SimCoordinatorOptions();
+  options.new_cluster = new_cluster;
+  options.checkpoint_nonce = Mix(new_cluster, life) | 1;
+  const std::shared_ptr<CheckpointDisk> disk = mount(&instance->process);
+  if (disk != nullptr) options.checkpoint_root = "/simulated/checkpoints";
   auto host = coordinator::CoordinatorHost::Start(
-      SimCoordinatorOptions(), {.store = std::make_unique<Store>(this, instance),
-                                .on_fatal =
-                                    [this, weak = std::weak_ptr(instance)](const absl::Status&) {
-                                      const auto failed = weak.lock();
-                                      if (failed != nullptr && failed == instance_) Crash();
-                                    },
-                                .make_loop = MakeSimLoops(world_, &instance->process),
-                                .wall = [this] { return world_->wall(); }});
+      options, {.store = std::make_unique<Store>(this, instance),
+                .on_fatal =
+                    [this, weak = std::weak_ptr(instance)](const absl::Status&) {
+                      const auto failed = weak.lock();
+                      if (failed != nullptr && failed == instance_) Crash();
+                    },
+                .checkpoints = disk,
+                .make_loop = MakeSimLoops(world_, &instance->process),
+                .wall = [this] { return world_->wall(); }});
   if (!host.ok()) {
     world_->Violate(Promise::kG5, absl::StrCat("the coordinator cannot start on its own state: ",
                                                std::string(host.status().message())));
@@ -159,8 +165,15 @@ void CoordinatorNode::Start() {
 void CoordinatorNode::Kill(const std::shared_ptr<Instance>& instance) {
   instance->process.alive = false;
   if (instance_ == nullptr || instance_ == instance) alive = false;
-  world_->After(absl::ZeroDuration(), nullptr, [weak = std::weak_ptr(instance)] {
-    if (const auto killed = weak.lock()) killed->host.reset();
+  Bury(instance, absl::ZeroDuration());
+}
+
+void CoordinatorNode::Bury(const std::weak_ptr<Instance>& killed, absl::Duration after) {
+  world_->After(after, nullptr, [this, killed] {
+    const std::shared_ptr<Instance> instance = killed.lock();
+    if (instance == nullptr) return;
+    if (instance->process.sleeping > 0) return Bury(killed, absl::Milliseconds(1));
+    instance->host.reset();
   });
 }
 
@@ -187,6 +200,10 @@ void CoordinatorNode::Crash() {
 void CoordinatorNode::PauseUntil(absl::Time time) {
   paused_until = std::max(paused_until, time);
   if (instance_ != nullptr) instance_->process.paused_until = paused_until;
+}
+
+bool CoordinatorNode::Runs(const Process* process) const {
+  return instance_ != nullptr && &instance_->process == process;
 }
 
 uint64_t CoordinatorNode::generation() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/checkpoint/disk.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "tests/sim/control_truth.h"
@@ -39,6 +40,8 @@ class CoordinatorNode : public Process {
   // The next write fails, so the process must end.
   void FailStore() { store_fails_ = true; }
   void PauseUntil(absl::Time time);
+  // Whether `process` is that of the present start.
+  bool Runs(const Process* process) const;
 
   // A call. It may reach a zombie of the generation that its caller knows, and its caller may hang
   // up before it is answered. `answer` runs at most once.
@@ -49,6 +52,9 @@ class CoordinatorNode : public Process {
   // Called when a job that runs goes on with a backup in the place of this incarnation of a shard,
   // as is durable now. `unheard`: for how long this process had no heartbeat of it.
   std::function<void(uint64_t incarnation, absl::Duration unheard)> on_replaced;
+  // The checkpoint root as a process sees it that starts now; null: there is none.
+  std::function<std::shared_ptr<CheckpointDisk>(Process* process)> mount;
+  uint64_t new_cluster = 1;  // not 0
   uint64_t generation() const;
   // The job's views as they are durable: empty if it is not placed, or deleted.
   absl::Span<const View> StoredViews(uint64_t job) const;
@@ -67,6 +73,7 @@ class CoordinatorNode : public Process {
   class Store;
 
   void Kill(const std::shared_ptr<Instance>& instance);
+  void Bury(const std::weak_ptr<Instance>& killed, absl::Duration after);
   void NoteReplaced(const std::vector<View>& before,
                     const google::protobuf::RepeatedPtrField<View>& after) const;
   coordinator::CoordinatorHost::Done CountedAnswer(const std::shared_ptr<Instance>& instance,

@@ -8,6 +8,20 @@
 
 namespace starling::sim {
 
+void DecisionTruth::BeginAt(const Restore& restore, const ItemKey& end,
+                            const DecisionTruth& before) {
+  for (const auto& skipped : before.skipped_) {
+    if (skipped.second < end) skipped_.insert(skipped);
+  }
+  if (workload_->spec.precision() != PRECISION_FP16) return;
+  const LossScale::State state{restore.loss_scale_log2(), restore.loss_scale_clean()};
+  if (!loss_scale_.Restore(state)) {
+    world_->Violate(Promise::kGoesOn,
+                    absl::StrCat("a job goes on with a loss scale of 2^", state.log2));
+  }
+  scales_.assign(restore.step() + 1, state.log2);
+}
+
 // fp16: a gradient of a BSP step has that step's loss scale by the log. Under other policies it has
 // a loss scale that the log had at some time.
 void DecisionTruth::OnAccepted(const FrameHeader& push, bool bsp) {

@@ -34,6 +34,10 @@ class DecisionTruth {
   bool Skipped(SliceId slice, const ItemKey& item) const {
     return skipped_.contains({slice, item});
   }
+  // The run begins with the state that a checkpoint of another one has.
+  // `end`: the item of its first step.
+  void BeginAt(const Restore& restore, const ItemKey& end, const DecisionTruth& before);
+  int LossScaleAt(uint64_t step) const { return step < scales_.size() ? scales_[step] : -1; }
   // After all outcomes applied so far.
   int loss_scale_log2() const { return scales_.back(); }
 

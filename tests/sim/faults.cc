@@ -44,7 +44,7 @@ void Cluster::PlanFaults() {
     world_.After(cut_off.Between(absl::Milliseconds(200), absl::Seconds(1)), nullptr,
                  [this, cut_off] { CutOffShard(cut_off); });
   }
-  NextFault();
+  NextFault(0);
   world_.After(heal_at_ - world_.now(), nullptr, [this] { Heal(); });
 }
 
@@ -60,7 +60,10 @@ void Cluster::PlanOpenFaults(size_t i) {
       {absl::InternalError(message("its model cannot be built"))},
   };
   for (const auto& worker : workers_) {
-    if (random.Chance(share)) jobs_[i].open_faults[worker->name] = Pick(random, faults);
+    if (!random.Chance(share)) continue;
+    const WorkerFault& fault = Pick(random, faults);
+    if (world_.Happens("job that cannot be opened", worker->name))
+      jobs_[i].open_faults[worker->name] = fault;
   }
 }
 
@@ -69,7 +72,7 @@ void Cluster::PlanOpenFaults(size_t i) {
 void Cluster::PlanLinkFaults() {
   Random random(Mix(seed_, 990));
   if (random.Chance(0.04)) {
-    world_.Count("fault: slow links between shards");
+    if (!world_.Happens("slow links between shards", "all shards")) return;
     network_.faults().shards_apart =
         random.Between(absl::Milliseconds(300), absl::Milliseconds(1000));
     heal_at_ = world_.now() + random.Between(absl::Seconds(8), absl::Seconds(16));
@@ -81,7 +84,8 @@ void Cluster::PlanLinkFaults() {
         world_.now() + after + random.Between(absl::Seconds(5), absl::Seconds(30));
     heal_at_ = std::max(heal_at_, until);
     world_.After(after, nullptr, [this, first, other, until] {
-      world_.Count("fault: cut link between shards");
+      const std::string both = absl::StrCat(shards_[first]->name, ", ", shards_[other]->name);
+      if (!world_.Happens("cut link between shards", both)) return;
       network_.CutBetween(shards_[first].get(), shards_[other].get(), until);
     });
   }
@@ -101,55 +105,70 @@ void Cluster::PlanUnitFaults() {
     WorkerNode* const worker = Pick(random, workers_).get();
     const WorkerFault& fault = Pick(random, faults);
     world_.After(random.Between(absl::Milliseconds(200), absl::Seconds(3)), nullptr,
-                 [worker, fault] { worker->FailUnit(fault); });
+                 [this, worker, fault] {
+                   if (world_.Happens("unit that fails", worker->name)) worker->FailUnit(fault);
+                 });
   }
 }
 
-void Cluster::NextFault() {
-  Random& random = world_.random();
-  world_.After(random.Between(absl::ZeroDuration(), 2 * fault_interval_), nullptr, [this] {
+// Each draws from its own random numbers, so that others stay as they are if it is left out.
+void Cluster::NextFault(uint64_t number) {
+  Random own(Mix(seed_, 20000 + number));
+  const absl::Duration after = own.Between(absl::ZeroDuration(), 2 * fault_interval_);
+  world_.After(after, nullptr, [this, number, random = own]() mutable {
     if (world_.now() >= heal_at_) return;
     struct Row {
       int weight;
-      void (Cluster::*happen)();
+      void (Cluster::*happen)(Random& random);
     };
     static constexpr Row kRows[] = {
         {21, &Cluster::CutWorker},   {2, &Cluster::HangWorker},        {25, &Cluster::Pause},
         {20, &Cluster::CrashWorker}, {15, &Cluster::CrashCoordinator}, {8, &Cluster::DrainWorker},
         {4, &Cluster::CrashShard},   {3, &Cluster::ExhaustShard},      {1, &Cluster::StepWall},
         {1, &Cluster::DrainShard}};
-    uint64_t at = world_.random().Below(100);
+    planned_ = number;
+    uint64_t at = random.Below(100);
     for (const Row& row : kRows) {
       if (at < static_cast<uint64_t>(row.weight)) {
-        (this->*row.happen)();
+        (this->*row.happen)(random);
         break;
       }
       at -= row.weight;
     }
-    NextFault();
+    NextFault(number + 1);
   });
 }
 
+// False: the planned fault is left out.
+bool Cluster::Due(const char* kind, const Process& who) {
+  return world_.Happens(kind, who.name, planned_);
+}
+
 // No new faults from here on. Processes that are down or paused come back as planned.
-void Cluster::Heal() { network_.faults() = NetworkFaults(); }
+void Cluster::Heal() {
+  network_.faults() = NetworkFaults();
+  disk_.faults() = DiskFaults();
+  disk_.KillAt(-1);
+}
 
-void Cluster::CutWorker() { Pick(world_.random(), workers_)->CutStreams(); }
+void Cluster::CutWorker(Random& random) {
+  WorkerNode* const worker = Pick(random, workers_).get();
+  if (Due("worker cut off from all shards", *worker)) worker->CutStreams();
+}
 
-void Cluster::CrashWorker() {
-  WorkerNode* worker = Pick(world_.random(), workers_).get();
-  if (!worker->alive) return;
-  world_.Count("fault: worker crash");
+void Cluster::CrashWorker(Random& random) {
+  WorkerNode* worker = Pick(random, workers_).get();
+  if (!worker->alive || !Due("worker crash", *worker)) return;
   worker->Crash();
-  Revive(worker, world_.random().Between(absl::Milliseconds(5), absl::Milliseconds(2500)));
+  Revive(worker, random.Between(absl::Milliseconds(5), absl::Milliseconds(2500)));
 }
 
 // The worker still reports. A supervisor restarts it a while later.
-void Cluster::HangWorker() {
-  WorkerNode* worker = Pick(world_.random(), workers_).get();
-  if (!worker->alive) return;
-  world_.Count("fault: worker hangs");
+void Cluster::HangWorker(Random& random) {
+  WorkerNode* worker = Pick(random, workers_).get();
+  if (!worker->alive || !Due("worker hangs", *worker)) return;
   worker->Hang();
-  const absl::Duration after = world_.random().Between(absl::Seconds(1), absl::Seconds(5));
+  const absl::Duration after = random.Between(absl::Seconds(1), absl::Seconds(5));
   world_.After(after, worker, [this, worker] {
     worker->Crash();
     Revive(worker, absl::Milliseconds(100));
@@ -163,20 +182,19 @@ void Cluster::Revive(WorkerNode* worker, absl::Duration after) {
 }
 
 // SIGTERM.
-void Cluster::DrainWorker() {
-  WorkerNode* worker = Pick(world_.random(), workers_).get();
-  if (!worker->alive) return;
-  world_.Count("fault: SIGTERM");
+void Cluster::DrainWorker(Random& random) {
+  WorkerNode* worker = Pick(random, workers_).get();
+  if (!worker->alive || !Due("SIGTERM", *worker)) return;
   world_.After(absl::ZeroDuration(), worker, [worker] { worker->Drain(); });
 }
 
 // SIGTERM, while all shards live: a second one that dies may have been handed the only copy. It
 // leaves when nothing that runs counts on it, so no job may end by that, whatever copies there are
 // when it begins.
-void Cluster::DrainShard() {
+void Cluster::DrainShard(Random& random) {
   if (!may_crash_shard_ || LivingShards().size() < shards_.size()) return;
-  ShardProcess* const shard = Pick(world_.random(), shards_).get();
-  world_.Count("fault: SIGTERM of a shard");
+  ShardProcess* const shard = Pick(random, shards_).get();
+  if (!Due("SIGTERM of a shard", *shard)) return;
   shard_crashed_ = true;
   world_.After(absl::ZeroDuration(), shard, [shard] { shard->Drain(); });
 }
@@ -214,10 +232,10 @@ void Cluster::OnShardReplaced(uint64_t incarnation, absl::Duration unheard) {
   }
 }
 
-void Cluster::CrashCoordinator() {
-  if (!coordinator_.alive) return;
-  Random& random = world_.random();
-  if (random.Chance(0.3)) coordinator_.LeaveZombie();
+void Cluster::CrashCoordinator(Random& random) {
+  if (!coordinator_.alive || !Due("coordinator crash", coordinator_)) return;
+  if (random.Chance(0.3) && Due("coordinator that outlives its crash", coordinator_))
+    coordinator_.LeaveZombie();
   if (random.Chance(0.1)) {
     coordinator_.FailStore();
     world_.After(absl::Milliseconds(100), nullptr, [this] { coordinator_.Crash(); });
@@ -227,7 +245,10 @@ void Cluster::CrashCoordinator() {
   } else {
     coordinator_.Crash();
   }
-  world_.Count("fault: coordinator crash");
+  StartCoordinatorAgain(random);
+}
+
+void Cluster::StartCoordinatorAgain(Random& random) {
   world_.After(
       absl::Milliseconds(101) + random.Between(absl::Milliseconds(1), absl::Milliseconds(500)),
       nullptr, [this] {
@@ -239,15 +260,14 @@ void Cluster::CrashCoordinator() {
 
 // Where every partition has two copies, no job may end by it. Where not, which happens once in a
 // while, jobs that have the only copy there end, and say why.
-void Cluster::CrashShard() {
-  Random& random = world_.random();
+void Cluster::CrashShard(Random& random) {
   ShardProcess* shard = Pick(random, shards_).get();
   if (!may_crash_shard_ || !shard->alive) return;
   const bool survived = AllWhole();
   if (!survived && (shard_lost_ || !random.Chance(0.1))) return;
+  if (!Due("shard crash", *shard)) return;
   shard_crashed_ = true;
   shard_lost_ = shard_lost_ || !survived;
-  world_.Count("fault: shard crash");
   if (!survived) world_.Count("fault: crash of a shard with the only copy");
   shard->Crash();
   world_.After(random.Between(absl::Milliseconds(5), absl::Seconds(4)), nullptr,
@@ -256,12 +276,12 @@ void Cluster::CrashShard() {
 
 // For a moment, or for longer than the shard waits for readers to free memory. A job whose
 // allocation fails in that time ends; others continue.
-void Cluster::ExhaustShard() {
+void Cluster::ExhaustShard(Random& random) {
   if (!may_exhaust_shard_) return;
-  world_.Count("fault: shard without memory");
+  ShardProcess* const shard = Pick(random, shards_).get();
+  if (!Due("shard without memory", *shard)) return;
   shard_exhausted_ = true;
-  Random& random = world_.random();
-  Pick(random, shards_)->no_memory_until =
+  shard->no_memory_until =
       world_.now() + (random.Chance(0.3)
                           ? ShardMemory::kClosedAfter + absl::Milliseconds(500)
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
@@ -278,33 +298,32 @@ void Cluster::CutOffShard(Random random) {
   if (!trains || !AllWhole()) {
     return world_.After(absl::Milliseconds(20), nullptr, [this, random] { CutOffShard(random); });
   }
-  world_.Count("fault: shard that is replaced while it goes on");
-  shard_crashed_ = true;
   ShardProcess* const shard = Pick(random, shards_).get();
+  if (!world_.Happens("shard that is replaced while it goes on", shard->name)) return;
+  shard_crashed_ = true;
   shard->unheard_until = shard->deaf_until =
       world_.now() + random.Between(absl::Milliseconds(2500), absl::Seconds(4));
 }
 
 // The coordinator's wall clock is set.
-void Cluster::StepWall() {
-  world_.Count("fault: step of the wall clock");
-  world_.StepWall(world_.random().Chance(0.5) ? absl::Hours(1) : -absl::Hours(1));
+void Cluster::StepWall(Random& random) {
+  if (!Due("step of the wall clock", coordinator_)) return;
+  world_.StepWall(random.Chance(0.5) ? absl::Hours(1) : -absl::Hours(1));
 }
 
 // As SIGSTOP and SIGCONT do. Shards pause too briefly to be declared lost, but where all they have
 // is elsewhere, too: then one may come back that was replaced.
-void Cluster::Pause() {
-  Random& random = world_.random();
+void Cluster::Pause(Random& random) {
   const uint64_t drawn = random.Below(10);
   Process* process = nullptr;
   absl::Duration time = random.Between(absl::Milliseconds(5), absl::Milliseconds(300));
   if (drawn < 6) {
     process = Pick(random, workers_).get();
     if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(4));
-    world_.Count("fault: paused worker");
+    if (!Due("paused worker", *process)) return;
   } else if (drawn < 8) {
     process = Pick(random, shards_).get();
-    world_.Count("fault: paused shard");
+    if (!Due("paused shard", *process)) return;
     if (may_crash_shard_ && AllWhole()) {
       shard_crashed_ = true;
       time = random.Between(absl::Seconds(2), absl::Seconds(4));
@@ -312,7 +331,7 @@ void Cluster::Pause() {
     }
   } else {
     if (random.Chance(0.3)) time = random.Between(absl::Seconds(1), absl::Seconds(3));
-    world_.Count("fault: paused coordinator");
+    if (!Due("paused coordinator", coordinator_)) return;
     return coordinator_.PauseUntil(world_.now() + time);
   }
   process->paused_until = std::max(process->paused_until, world_.now() + time);

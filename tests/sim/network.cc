@@ -6,10 +6,8 @@ namespace starling::sim {
 
 absl::Duration Network::Delay() {
   Random& random = world_->random();
-  if (faults_.slow > 0 && random.Chance(faults_.slow)) {
-    world_->Count("fault: long delay");
+  if (world_->Draw("long delay", faults_.slow, "network"))
     return random.Between(absl::Milliseconds(1), faults_.slow_most);
-  }
   return random.Between(absl::Microseconds(50), absl::Milliseconds(2));
 }
 
@@ -33,7 +31,7 @@ void Network::Send(const StreamPtr& stream, int to, Message message) {
   const absl::Duration apart = stream->between_shards ? faults_.shards_apart : absl::ZeroDuration();
   last = std::max(last, world_->now() + Delay() + apart);
   if (stream->between_shards) last = std::max(last, stream->ends[1 - to].process->unheard_until);
-  const bool cut = faults_.cut > 0 && world_->random().Chance(faults_.cut);
+  const bool cut = world_->Draw("cut behind a frame", faults_.cut, stream->ends[to].process->name);
   world_->After(last - world_->now(), stream->ends[to].process,
                 [this, stream, to, held = std::move(message)] { Deliver(stream, to, held); });
   if (cut) Cut(stream);
@@ -41,12 +39,12 @@ void Network::Send(const StreamPtr& stream, int to, Message message) {
 
 void Network::SendDecision(Process* to, std::function<void()> deliver) {
   Random& random = world_->random();
-  if (random.Chance(faults_.decision_lost)) return world_->Count("fault: lost decision frame");
-  const int copies = random.Chance(faults_.decision_lost) ? 2 : 1;
-  if (copies == 2) world_->Count("fault: duplicate decision frame");
+  const double p = faults_.decision_lost;
+  if (world_->Draw("lost decision frame", p, to->name)) return;
+  const int copies = world_->Draw("duplicate decision frame", p, to->name) ? 2 : 1;
   const uint64_t number = ++decision_frames_;
   for (int i = 0; i < copies; ++i) {
-    const bool late = random.Chance(faults_.decision_lost);
+    const bool late = world_->Draw("late decision frame", p, to->name);
     const absl::Duration delay =
         faults_.shards_apart +
         (late ? random.Between(absl::Milliseconds(1), absl::Milliseconds(600)) : Delay());

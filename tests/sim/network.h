@@ -118,15 +118,13 @@ class Network {
       finish(std::nullopt);
     });
     if (caller->unheard_until > world_->now()) return world_->Count("fault: unheard call");
-    Random& random = world_->random();
     // Never so many in a row that a live daemon looks dead, for its jobs would rightly fail.
     const bool may_fail = caller->calls_lost < kCallsLostInARowMost;
-    if (may_fail && random.Chance(faults_.call_lost)) {
+    if (may_fail && world_->Draw("lost request (call)", faults_.call_lost, caller->name)) {
       ++caller->calls_lost;
-      return world_->Count("fault: lost request (call)");
+      return;
     }
-    const int copies = random.Chance(faults_.duplicate) ? 2 : 1;
-    if (copies == 2) world_->Count("fault: duplicate (call)");
+    const int copies = world_->Draw("duplicate (call)", faults_.duplicate, caller->name) ? 2 : 1;
     const uint64_t number = ++caller->calls;
     for (int i = 0; i < copies; ++i) {
       world_->After(Delay(), server, [this, caller, serve, finish, may_fail, number] {
@@ -134,9 +132,9 @@ class Network {
         caller->last_call_served = std::max(caller->last_call_served, number);
         serve([this, caller, finish, may_fail](Reply reply) {
           if (caller->deaf_until > world_->now()) return world_->Count("fault: unheard reply");
-          if (may_fail && world_->random().Chance(faults_.reply_lost)) {
+          if (may_fail && world_->Draw("lost reply (call)", faults_.reply_lost, caller->name)) {
             ++caller->calls_lost;
-            return world_->Count("fault: lost reply (call)");
+            return;
           }
           caller->calls_lost = 0;
           auto held = std::make_shared<Reply>(std::move(reply));

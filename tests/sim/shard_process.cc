@@ -1,6 +1,7 @@
 #include "tests/sim/shard_process.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,36 @@ constexpr absl::Duration kStartedAgainAfter = absl::Seconds(1);
 
 }  // namespace
 
+// Passes on what partitions of one life of the process do.
+class ShardProcess::Observer final : public PartitionObserver {
+ public:
+  explicit Observer(ShardWatch* watch) : watch_(watch) {}
+
+  void OnStep(const Partition& core, const PartitionEvent& event,
+              const PartitionActions& actions) override {
+    cores_.insert(&core);
+    watch_->OnStep(core, event, actions);
+  }
+  void OnCarriedOut(const Partition& core, const Record& record, Payload payload,
+                    const HostedSlice& slice) override {
+    watch_->OnCarriedOut(core, record, payload, slice);
+  }
+  void OnEffect(const Partition& core, const Record& record) override {
+    watch_->OnEffect(core, record);
+  }
+  void OnGone(const Partition& core, absl::Span<const HostedSlice> slices) override {
+    cores_.erase(&core);
+    watch_->OnGone(core, slices);
+  }
+  void OnDied() {
+    for (const Partition* const core : cores_) watch_->OnDied(*core);
+  }
+
+ private:
+  ShardWatch* const watch_;
+  std::set<const Partition*> cores_;
+};
+
 ShardProcess::ShardProcess(Cluster* cluster, const std::string& process_name, uint64_t seed,
                            std::optional<uint64_t> old_values_bytes_max)
     : cluster_(cluster), seed_(seed), old_values_bytes_max_(old_values_bytes_max) {
@@ -32,6 +63,7 @@ void ShardProcess::Start() {
   draining_ = leaving_ = false;
   World& world = cluster_->world();
   const Identity self{PeerRole::kShard, name};
+  observer_ = std::make_unique<Observer>(&cluster_->watch());
   host_ = std::make_unique<ShardHost>(
       ShardHost::Options{.self = self,
                          .coordinator = "coordinator",
@@ -46,9 +78,13 @@ void ShardProcess::Start() {
             world.Count("allocations that failed");
             return nullptr;
           },
-          .make_plan = [this](const JobDescription& job, auto) { return MakePlan(job); },
+          .make_plan =
+              [this](const JobDescription& job, std::shared_ptr<CheckpointDisk> disk) {
+                return MakePlan(job, std::move(disk));
+              },
+          .checkpoint_disk = cluster_->MountDisk(this),
           .spans = &spans_,
-          .observer = &cluster_->watch(),
+          .observer = observer_.get(),
           .on_failed =
               [&world, this](const absl::Status& status) {
                 world.Violate(Promise::kG8,
@@ -68,7 +104,15 @@ void ShardProcess::Crash() {
   alive = false;
   ++life;
   cluster_->network().CloseAllOf(this);
-  host_.reset();
+  if (sleeping > 0) observer_->OnDied();
+  dead_.push_back({std::move(observer_), std::move(host_)});
+  Bury();
+}
+
+// One that died while it blocked is on the stack.
+void ShardProcess::Bury() {
+  if (sleeping == 0) return dead_.clear();
+  cluster_->world().After(absl::Milliseconds(1), nullptr, [this] { Bury(); });
 }
 
 void ShardProcess::Drain() {
@@ -95,21 +139,24 @@ void ShardProcess::MayLeave(const std::string& text) {
 
 // With the partitions and first values that the checker expects.
 absl::StatusOr<std::shared_ptr<const ShardJobPlan>> ShardProcess::MakePlan(
-    const JobDescription& job) {
-  auto made = MakeShardJobPlan(job);
+    const JobDescription& job, std::shared_ptr<CheckpointDisk> disk) {
+  auto made = MakeShardJobPlan(job, std::move(disk));
   if (!made.ok()) {
     cluster_->world().Violate(Promise::kG8, absl::StrCat("a partition cannot be made: ",
                                                          std::string(made.status().message())));
     return made;
   }
-  auto plan = std::make_shared<ShardJobPlan>(**made);
+  // What reads a checkpoint refers to the plan that was made.
+  const std::shared_ptr<ShardJobPlan> plan(new ShardJobPlan(**made),
+                                           [made = *made](ShardJobPlan* copy) { delete copy; });
   plan->layout = cluster_->Truth(job)->layout();
+  if (job.has_restore()) return plan;
   plan->first_values = [](const Slice& slice, float* out) {
     const Values values = InitialValues(slice);
     std::copy(values.begin(), values.end(), out);
     return absl::OkStatus();
   };
-  return std::shared_ptr<const ShardJobPlan>(std::move(plan));
+  return plan;
 }
 
 }  // namespace starling::sim

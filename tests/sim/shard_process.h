@@ -6,7 +6,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "common/checkpoint/disk.h"
 #include "common/trace/span_ring.h"
 #include "server/shard/host/shard_host.h"
 #include "tests/sim/world.h"
@@ -35,7 +37,10 @@ class ShardProcess : public Process {
   absl::Time no_memory_until = absl::InfinitePast();
 
  private:
-  absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakePlan(const JobDescription& job);
+  class Observer;
+  absl::StatusOr<std::shared_ptr<const ShardJobPlan>> MakePlan(
+      const JobDescription& job, std::shared_ptr<CheckpointDisk> disk);
+  void Bury();
   void MayLeave(const std::string& text);
 
   Cluster* const cluster_;
@@ -44,7 +49,13 @@ class ShardProcess : public Process {
   SpanRing spans_{16};  // never read
   bool draining_ = false;
   bool leaving_ = false;
+  std::unique_ptr<Observer> observer_;
   std::unique_ptr<ShardHost> host_;
+  struct Dead {
+    std::unique_ptr<Observer> observer;
+    std::unique_ptr<ShardHost> host;
+  };
+  std::vector<Dead> dead_;  // a thread of the process is on the stack
 };
 
 }  // namespace starling::sim

@@ -49,7 +49,7 @@ ShardWatch::Watched& ShardWatch::WatchedOf(const Partition& core) {
   watched.truth = cluster_->TruthOf(core.config().run.job);
   watched.learns = !core.has_copy();
   LogOf(core).copies.insert(&core);
-  if (core.has_copy()) {
+  if (core.has_copy() && !core.config().start.has_value()) {
     watched.repeater =
         std::make_unique<Repeater>(&cluster_->world(), core.config(), *watched.truth);
   }
@@ -84,6 +84,7 @@ void ShardWatch::OnCarriedOut(const Partition& core, const Record& record, Paylo
                               const HostedSlice& slice) {
   const Watched& watched = WatchedOf(core);
   if (watched.repeater != nullptr) watched.repeater->OnCarriedOut(record, payload, slice);
+  cluster_->checkpoints().OnCarriedOut(core.config().run, record, slice);
   Compare(core, "copies: values compared", record.lsn, HashOf(slice),
           LogOf(core).positions[record.lsn].values);
 }
@@ -134,6 +135,13 @@ void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> sli
   Count(core.counters());
   cluster_->world().Count("records that took effect", core.applied().lsn().value);
   if (watched.mapped().repeater != nullptr) watched.mapped().repeater->OnGone(core, slices);
+}
+
+void ShardWatch::OnDied(const Partition& core) {
+  if (watched_.erase(&core) == 0) return;
+  LogOf(core).copies.erase(&core);
+  Count(core.counters());
+  cluster_->world().Count("records that took effect", core.applied().lsn().value);
 }
 
 // What is acked or read is not lost with one shard: where the durable view has a whole backup, that
@@ -296,6 +304,8 @@ void ShardWatch::Count(const PartitionCounters& c) {
   world.Count("repeated records", c.repeated);
   world.Count("early records", c.early_records);
   world.Count("fenced records", c.fenced_records);
+  world.Count("captures", c.captures);
+  world.Count("missed captures", c.missed_captures);
 }
 
 std::string ShardWatch::ToString() const {

@@ -33,6 +33,9 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   ValueTruth OnValueSent(const Process& by, const FrameHeader& header,
                          absl::Span<const uint8_t> bytes) override;
 
+  // Its process has died. Its memory is freed later.
+  void OnDied(const Partition& core);
+
   // The partitions hosted now.
   std::string ToString() const;
 
@@ -40,7 +43,8 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   struct Watched {
     uint64_t number = 0;  // unique
     JobTruth* truth = nullptr;
-    std::unique_ptr<Repeater> repeater;  // none: it began with a snapshot
+    // None: it began with a snapshot, or from a checkpoint.
+    std::unique_ptr<Repeater> repeater;
     ViewNumber view;
     ViewNumber since;                        // it leads since then; 0: it does not
     bool learns = false;                     // it had nothing when it was last seen

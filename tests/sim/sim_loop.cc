@@ -18,6 +18,8 @@ struct SimLoop::State {
   absl::Time busy_until = absl::InfinitePast();
   bool stopped = false;
   bool running = false;
+  const bool blocks;
+  int turns_missed = 0;  // while a task blocked
 
   bool alive() const { return process->alive && process->life == life; }
   void Run(Task task);
@@ -41,13 +43,16 @@ absl::Duration Cost(Random& random) {
 
 void SimLoop::State::Run(Task task) {
   running = true;
+  const bool before = world->LetSleep(blocks);
   task();
+  world->LetSleep(before);
   running = false;
   busy_until = std::max(busy_until, world->now()) + Cost(world->random());
 }
 
-SimLoop::SimLoop(World* world, const Process* process)
-    : state_(std::make_shared<State>(State{world, process, process->life})) {}
+SimLoop::SimLoop(World* world, const Process* process, bool blocks)
+    : state_(std::make_shared<State>(
+          State{.world = world, .process = process, .life = process->life, .blocks = blocks})) {}
 
 SimLoop::~SimLoop() { Stop(); }
 
@@ -55,11 +60,24 @@ absl::Time SimLoop::Now() const { return state_->world->now(); }
 
 namespace {
 
+template <typename State>
+void TakeTurn(const std::shared_ptr<State>& state, absl::Duration after);
+
+template <typename State>
+void RunInTurn(const std::shared_ptr<State>& state, Task task) {
+  state->Run(std::move(task));
+  for (; state->turns_missed > 0; --state->turns_missed) TakeTurn(state, absl::ZeroDuration());
+}
+
 // Each posted task and each timer takes one turn, which runs the first task that is due then.
 template <typename State>
 void TakeTurn(const std::shared_ptr<State>& state, absl::Duration after) {
   state->world->After(after, const_cast<Process*>(state->process), [state] {
     if (state->stopped) return;
+    if (state->running) {
+      ++state->turns_missed;
+      return;
+    }
     const absl::Time now = state->world->now();
     if (state->busy_until > now) return TakeTurn(state, state->busy_until - now);
     const auto timer = state->timers.begin();
@@ -67,12 +85,12 @@ void TakeTurn(const std::shared_ptr<State>& state, absl::Duration after) {
       Task task = std::move(timer->second);
       state->timer_times.erase(timer->first.second);
       state->timers.erase(timer);
-      return state->Run(std::move(task));
+      return RunInTurn(state, std::move(task));
     }
     if (state->tasks.empty()) return;
     Task task = std::move(state->tasks.front());
     state->tasks.pop_front();
-    state->Run(std::move(task));
+    RunInTurn(state, std::move(task));
   });
 }
 
@@ -119,7 +137,11 @@ void SimLoop::Stop() {
 bool SimLoop::InLoop() const { return state_->running; }
 
 MakeEventLoop MakeSimLoops(World* world, const Process* process) {
-  return [world, process](const std::string&) { return std::make_unique<SimLoop>(world, process); };
+  return [world, process](const std::string& name) {
+    // Of CheckpointWriter and CheckpointKeeper.
+    const bool blocks = name == "checkpoint" || name == "checkpoints" || name == "removals";
+    return std::make_unique<SimLoop>(world, process, blocks);
+  };
 }
 
 }  // namespace starling::sim

@@ -18,7 +18,8 @@ namespace starling::sim {
 // long one. `world` and `process` outlive the loop.
 class SimLoop final : public EventLoop {
  public:
-  SimLoop(World* world, const Process* process);
+  // `blocks`: its tasks may block on a disk (World::Sleep).
+  SimLoop(World* world, const Process* process, bool blocks = false);
   ~SimLoop() override;
 
   absl::Time Now() const override;
@@ -35,6 +36,7 @@ class SimLoop final : public EventLoop {
   const std::shared_ptr<State> state_;  // shared with the world's events
 };
 
+// The loops that use disks block.
 MakeEventLoop MakeSimLoops(World* world, const Process* process);
 
 }  // namespace starling::sim

@@ -1,5 +1,6 @@
-// Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it.
-//   sim --seeds N [--seed FIRST] [--jobs J] [--verbose]
+// Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it. The faults of
+// the first seed that violates a promise are made as few as the violation needs, and printed.
+//   sim --seeds N [--seed FIRST] [--jobs J] [--verbose] [--shrink RUNS]
 //   sim --seeds 1 --seed S --transcript worker-0    what that worker's session hears and does
 //   sim --mutants [--defence NAME]                  masks each defence, or that one (needs
 //                                                   --config=mutants)
@@ -16,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "common/defences.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/shrink.h"
 
 namespace starling::sim {
 namespace {
@@ -35,6 +37,15 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: long delay",
                                       "fault: reordered (call)",
                                       "fault: cut stream",
+                                      "fault: coordinator crash at the disk",
+                                      "fault: shard crash at the disk",
+                                      "fault: crash of the disk's machine",
+                                      "fault: checkpoint folder that is not mounted",
+                                      "fault: damaged block",
+                                      "fault: damaged checkpoint",
+                                      "fault: disk error",
+                                      "fault: disk full",
+                                      "fault: slow disk",
                                       "fault: paused worker",
                                       "fault: paused shard",
                                       "fault: paused coordinator",
@@ -75,6 +86,14 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "allocations that failed",
                                       "abandoned units",
                                       "blocked pulls",
+                                      "captures",
+                                      "checkpoints that were asked for",
+                                      "checkpoints that were deleted",
+                                      "checkpoints that were deleted on request",
+                                      "checkpoints that were listed",
+                                      "checkpoints that were made",
+                                      "checkpoints with a copy for evaluation",
+                                      "checkpoints: tensors compared",
                                       "coordinator restarts",
                                       "copies for evaluation",
                                       "copies: records compared",
@@ -93,6 +112,10 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fenced requests",
                                       "held sums",
                                       "frames that waited for orders",
+                                      "jobs that refused a damaged checkpoint",
+                                      "jobs that went on from a checkpoint",
+                                      "jobs that went on, compared with a solo run",
+                                      "missed captures",
                                       "jobs stopped by NaN",
                                       "jobs whose shard had no memory",
                                       "jobs stopped by overflows",
@@ -156,6 +179,7 @@ struct Options {
   uint64_t seeds = 100;
   uint64_t first = 1;
   uint64_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  uint64_t shrink = 400;  // how often a seed is run again with fewer faults, at most
   bool verbose = false;
   bool mutants = false;
   std::string defence;  // the only one that is masked; empty: each in turn
@@ -179,6 +203,14 @@ void ForEachSeed(const Options& options, const F& f) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// The seed with the fewest faults with which it still violates the promise.
+void PrintFewestFaults(const Options& options, const SeedResult& result, Promise promise) {
+  const Shrunk shrunk = Shrink(
+      result, [&](const SeedResult& again) { return again.violated.contains(promise); },
+      options.shrink);
+  std::printf("%s", ShrunkToString(shrunk).c_str());
+}
+
 int Run(const Options& options) {
   std::vector<SeedResult> results(options.seeds);
   std::vector<char> differs(options.seeds);
@@ -200,6 +232,8 @@ int Run(const Options& options) {
     }
     const bool other = differs[result.seed - options.first] != 0;
     if (other) std::printf("seed %lu: another trace the second time\n", result.seed);
+    const bool first = bad == 0 && !result.violations.empty();
+    if (first) PrintFewestFaults(options, result, result.violations.front().promise);
     if (other || !result.violations.empty()) ++bad;
     if (options.verbose) std::printf("seed %lu: trace %016lx\n", result.seed, result.trace);
   }
@@ -263,14 +297,22 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRecordClock:
     case Defence::kStateClocks:
     case Defence::kSlotsByRecords: return Promise::kRepeat;
-    // No job takes checkpoints here yet, so no run here can notice that one of these is masked.
-    // common/checkpoint/files_test.cc, built with --config=mutants, does for those of files.
     case Defence::kCheckpointBoundary:
     case Defence::kCheckpointPin:
     case Defence::kCheckpointSlots:
+    case Defence::kCheckpointCopy: return Promise::kCut;
     case Defence::kReadBack:
     case Defence::kFileSync:
     case Defence::kFolderSync:
+    case Defence::kManifestLast:
+    case Defence::kManifestCheck:
+    case Defence::kRootSync:
+    case Defence::kDropSync: return Promise::kWhole;
+    case Defence::kKeepOlder: return Promise::kKept;
+    case Defence::kRestoreDigest:
+    case Defence::kRestoreSlots: return Promise::kGoesOn;
+    case Defence::kRestoreScale: return Promise::kDecision;
+    // No run has a later era: no job is rolled back yet.
     case Defence::kEraFence: return std::nullopt;
     // One owner applies what it acknowledges, in order, and a backup applies what it has at once:
     // no primary is behind what a puller saw.
@@ -302,6 +344,7 @@ int RunMutants(Options options) {
       if (caught) caught_by = seed;
       return !caught;
     });
+    if (caught_by != 0 && options.verbose) PrintFewestFaults(options, RunSeed(caught_by), *promise);
     MaskDefence(Defence::kCount);
     if (caught_by == 0) ++escaped;
     std::printf("%-24s %-24s %s %lu\n", DefenceName(defence), PromiseName(*promise),
@@ -324,8 +367,8 @@ int RunMutants(const Options&) {
 
 int Usage() {
   std::fprintf(stderr,
-               "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--transcript "
-               "PROCESS] | --mutants [--defence NAME]\n");
+               "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--shrink RUNS] "
+               "[--transcript PROCESS] | --mutants [--defence NAME] [--verbose]\n");
   return 2;
 }
 
@@ -344,10 +387,11 @@ int Main(int argc, char** argv) {
     } else if (flag == "--transcript") {
       World::transcript_of() = argv[++i];
     } else {
-      uint64_t* number = flag == "--seeds"  ? &options.seeds
-                         : flag == "--seed" ? &options.first
-                         : flag == "--jobs" ? &options.jobs
-                                            : nullptr;
+      uint64_t* number = flag == "--seeds"    ? &options.seeds
+                         : flag == "--seed"   ? &options.first
+                         : flag == "--jobs"   ? &options.jobs
+                         : flag == "--shrink" ? &options.shrink
+                                              : nullptr;
       if (number == nullptr || !absl::SimpleAtoi(argv[++i], number) || *number == 0) return Usage();
     }
   }

@@ -175,7 +175,8 @@ class SimFrameStream final : public FrameStream,
           streams_->observer_->OnSending(*process_, link_, &message);
         } else if (message.header.type == FrameType::kValue && !bytes.empty() &&
                    peer_.identity.role == PeerRole::kWorker &&
-                   streams_->world_->random().Chance(streams_->network_->faults().corrupt)) {
+                   streams_->world_->Draw("corrupted value", streams_->network_->faults().corrupt,
+                                          process_->name)) {
           Damage(&message);
         }
       }
@@ -191,7 +192,6 @@ class SimFrameStream final : public FrameStream,
     (*values)[streams_->world_->random().Below(values->size())] += 1;
     message->payload = std::move(values);
     message->truth = {};
-    streams_->world_->Count("fault: corrupted value");
   }
 
   // Reports and decisions may be lost, duplicated and late, which a stream alone does not do.
@@ -206,8 +206,8 @@ class SimFrameStream final : public FrameStream,
   void RepeatLate(const Message& message) {
     World& world = *streams_->world_;
     const std::shared_ptr<SimFrameStream> to = other_.lock();
-    if (to == nullptr || !world.random().Chance(streams_->network_->faults().decision_lost)) return;
-    world.Count("fault: late answer of a backup");
+    const double p = streams_->network_->faults().decision_lost;
+    if (to == nullptr || !world.Draw("late answer of a backup", p, process_->name)) return;
     world.After(world.random().Between(absl::Milliseconds(1), absl::Seconds(3)), to->process_,
                 [to, held = message] { to->Deliver(held); });
   }

@@ -90,13 +90,13 @@ void WorkerWire::OnPush(const Network::StreamPtr& link, JobTruth* truth, Message
     world_->Violate(Promise::kBuffer,
                     absl::StrCat("other bytes the second time: ", FrameToString(h)));
   }
-  Random& random = world_->random();
-  if (random.Chance(network_->faults().forge)) Forge(link, *truth, h, values.size());
-  if (!random.Chance(network_->faults().corrupt)) return;
+  const std::string who = absl::StrCat("worker ", id_.value);
+  const NetworkFaults& faults = network_->faults();
+  if (world_->Draw("forged push", faults.forge, who)) Forge(link, *truth, h, values.size());
+  if (!world_->Draw("corrupted payload", faults.corrupt, who)) return;
   auto spoiled = std::make_shared<Values>(values);
-  (*spoiled)[random.Below(spoiled->size())] += 1;
+  (*spoiled)[world_->random().Below(spoiled->size())] += 1;
   message->payload = spoiled;
-  world_->Count("fault: corrupted payload");
 }
 
 // Sends a frame from another time: the same key in another era or view, or an item of the next

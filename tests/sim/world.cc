@@ -1,5 +1,7 @@
 #include "tests/sim/world.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
@@ -15,6 +17,10 @@ const char* PromiseName(Promise promise) {
     case Promise::kG6: return "G6 each sample once";
     case Promise::kG7: return "G7 cuts";
     case Promise::kG8: return "G8 progress";
+    case Promise::kWhole: return "checkpoints are whole";
+    case Promise::kCut: return "a checkpoint's values";
+    case Promise::kKept: return "checkpoints are kept";
+    case Promise::kGoesOn: return "a job goes on";
     case Promise::kFinite: return "finite values";
     case Promise::kDecision: return "one decision a step";
     case Promise::kAnswer: return "reads are answered";
@@ -51,6 +57,43 @@ bool World::RunOne() {
   }
   entry.run();
   return true;
+}
+
+void World::Sleep(absl::Duration time, Process* process) {
+  constexpr int kSleepersMost = 16;  // on one stack
+  if (!may_sleep_ || sleepers_ >= kSleepersMost) return;
+  may_sleep_ = false;
+  ++sleepers_;
+  ++process->sleeping;
+  absl::Time until = now_ + time;
+  while (true) {
+    while (!queue_.empty() && queue_.top().at <= until) RunOne();
+    now_ = std::max(now_, until);
+    if (!process->alive || process->paused_until <= now_) break;
+    until = process->paused_until;
+  }
+  --process->sleeping;
+  --sleepers_;
+  may_sleep_ = true;
+}
+
+bool World::Happens(const std::string& kind, const std::string& who, uint64_t number) {
+  const FaultId id{fault_prefix_ + kind, number};
+  if (allowed_ != nullptr && !allowed_->contains(id)) return false;
+  Count(absl::StrCat("fault: ", kind).c_str());
+  faults_.push_back({id, elapsed(), who});
+  return true;
+}
+
+bool World::Draw(const char* kind, double p, absl::string_view who) {
+  if (p <= 0) return false;
+  auto random = fault_random_.find(kind);
+  if (random == fault_random_.end()) {
+    uint64_t seed = fault_seed_;
+    for (const char c : absl::string_view(kind)) seed = Mix(seed, static_cast<uint64_t>(c));
+    random = fault_random_.emplace(kind, seed).first;
+  }
+  return random->second.Chance(p) && Happens(kind, std::string(who));
 }
 
 // All events that a paused process missed come at once, in order, when it continues.

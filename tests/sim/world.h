@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace starling::sim {
@@ -56,6 +57,20 @@ struct Process {
   int calls_lost = 0;  // in a row
   uint64_t calls = 0;
   uint64_t last_call_served = 0;
+  int sleeping = 0;  // threads that are within World::Sleep: what they use is not destroyed
+};
+
+// A fault that may happen: the number-th of its kind. The same one happens at the same place again
+// as long as what comes before it stays the same.
+struct FaultId {
+  std::string kind;
+  uint64_t number = 0;
+  friend auto operator<=>(const FaultId&, const FaultId&) = default;
+};
+struct Fault {
+  FaultId id;
+  absl::Duration at;
+  std::string who;
 };
 
 enum class Promise {
@@ -67,6 +82,10 @@ enum class Promise {
   kG6,
   kG7,
   kG8,
+  kWhole,
+  kCut,
+  kKept,
+  kGoesOn,
   kFinite,
   kDecision,
   kAnswer,
@@ -87,7 +106,12 @@ struct Violation {
 
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed) {}
+  // `allowed`: the only faults that happen; null: all. `prefix`: of their kinds.
+  explicit World(uint64_t seed, const std::set<FaultId>* allowed = nullptr, std::string prefix = "")
+      : random_(seed),
+        fault_seed_(Mix(seed, 77)),
+        allowed_(allowed),
+        fault_prefix_(std::move(prefix)) {}
 
   absl::Time now() const { return now_; }
   // The wall clock; no promise may depend on it.
@@ -102,6 +126,24 @@ class World {
 
   // False: nothing is scheduled.
   bool RunOne();
+
+  // A thread of `process` blocks for this time, and longer if the process is paused: all others go
+  // on. Returns at once where no thread may block (LetSleep).
+  void Sleep(absl::Duration time, Process* process);
+  // Whether the task that runs now is on a thread that may block. Returns what was set before.
+  bool LetSleep(bool may) { return std::exchange(may_sleep_, may); }
+
+  // A fault is due at `who`. False: it is left out, and nothing happens.
+  bool Happens(const std::string& kind, const std::string& who) {
+    return Happens(kind, who, fault_numbers_[kind]++);
+  }
+  // The same, with a number that is the same whatever has happened before.
+  bool Happens(const std::string& kind, const std::string& who, uint64_t number);
+  // Draws whether one happens here, from the kind's own random numbers: what else happens in a run
+  // does not change what is drawn.
+  bool Draw(const char* kind, double p, absl::string_view who);
+  // Those that happened, in order.
+  const std::vector<Fault>& faults() const { return faults_; }
 
   // Adds to the trace what happened, and where.
   void Trace(uint64_t what, uint64_t where) {
@@ -143,7 +185,15 @@ class World {
   uint64_t numbers_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<Entry>> queue_;
   std::map<const Process*, std::vector<Entry>> held_;  // of paused processes
+  bool may_sleep_ = false;
+  int sleepers_ = 0;
   Random random_;
+  const uint64_t fault_seed_;
+  const std::set<FaultId>* const allowed_;
+  const std::string fault_prefix_;
+  std::map<std::string, Random, std::less<>> fault_random_;  // by kind
+  std::map<std::string, uint64_t> fault_numbers_;            // the next one's, by kind
+  std::vector<Fault> faults_;
   uint64_t trace_ = 0;
   std::map<std::string, uint64_t> counts_;
   std::vector<Violation> violations_;

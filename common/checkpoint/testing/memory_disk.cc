@@ -101,6 +101,10 @@ void MemoryDisk::FaultAt(uint64_t at, DiskFault fault) {
 
 void MemoryDisk::Restart(const Survives& survives) {
   MutexLock lock(&mutex_);
+  Crash(survives);
+}
+
+void MemoryDisk::Crash(const Survives& survives) {
   if (!survives.folders) root_.now = root_.synced;
   root_.synced = root_.now;
   for (const auto& [name, folder] : root_.now) {
@@ -115,6 +119,41 @@ void MemoryDisk::Restart(const Survives& survives) {
   down_ = false;
   fault_ = DiskFault::kNone;
   ++starts_;
+}
+
+std::shared_ptr<MemoryDisk> MemoryDisk::AfterCrash(const Survives& survives) const {
+  const auto copy = std::make_shared<MemoryDisk>();
+  MemoryDisk& to = *copy;
+  MutexLock lock(&mutex_);
+  MutexLock other(&to.mutex_);
+  std::map<const void*, std::shared_ptr<File>> files;  // what has two names stays one file
+  std::map<const void*, std::shared_ptr<Folder>> folders;
+  const auto copy_files = [&](const std::map<std::string, std::shared_ptr<File>>& names) {
+    std::map<std::string, std::shared_ptr<File>> copied;
+    for (const auto& [name, file] : names) {
+      std::shared_ptr<File>& known = files[file.get()];
+      if (known == nullptr) known = std::make_shared<File>(*file);
+      copied[name] = known;
+    }
+    return copied;
+  };
+  const auto copy_folders = [&](const std::map<std::string, std::shared_ptr<Folder>>& names) {
+    std::map<std::string, std::shared_ptr<Folder>> copied;
+    for (const auto& [name, folder] : names) {
+      std::shared_ptr<Folder>& known = folders[folder.get()];
+      if (known == nullptr) {
+        known = std::make_shared<Folder>();
+        known->now = copy_files(folder->now);
+        known->synced = copy_files(folder->synced);
+      }
+      copied[name] = known;
+    }
+    return copied;
+  };
+  to.root_.now = copy_folders(root_.now);
+  to.root_.synced = copy_folders(root_.synced);
+  to.Crash(survives);
+  return copy;
 }
 
 absl::StatusOr<std::string> MemoryDisk::Get(const std::string& folder,

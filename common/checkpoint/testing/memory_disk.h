@@ -44,6 +44,8 @@ class MemoryDisk : public CheckpointDisk {
   void FaultAt(uint64_t at, DiskFault fault);
   // The machine starts again: files that were open are not. A crash may have come before.
   void Restart(const Survives& survives);
+  // Another disk, with what this one would have after a crash now. This one goes on.
+  std::shared_ptr<MemoryDisk> AfterCrash(const Survives& survives) const;
 
   // A file as it is stored, and a new content of it, which is durable; the folder is made.
   absl::StatusOr<std::string> Get(const std::string& folder, const std::string& name) const;
@@ -77,6 +79,7 @@ class MemoryDisk : public CheckpointDisk {
   // One more operation. Its own fault, or ok: `fault` then says what happens to an Append.
   absl::Status Begin(absl::string_view doing, const std::string& path, DiskFault* fault = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Crash(const Survives& survives) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Folder*> Find(const std::string& folder) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;

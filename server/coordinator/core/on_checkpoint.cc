@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/utf8.h"
 #include "common/checkpoint/manifest.h"
+#include "common/defences.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
@@ -380,6 +381,10 @@ void Core::SealAttempt(Job& job) {
   if (!manifest.ok()) return FailCheckpoint(job, std::string(manifest.status().message()));
   job.checkpoint.attempt->stage = Attempt::Stage::kSealing;
   job.checkpoint.attempt->since = now_;
+  if (DefenceMasked(Defence::kKeepOlder)) {
+    checkpoints_[job.checkpoint.attempt->id];
+    DropSurplus(job);
+  }
   disk_actions_.push_back(action::SealCheckpoint{job.checkpoint.attempt->id, *std::move(manifest)});
 }
 

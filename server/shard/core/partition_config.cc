@@ -9,6 +9,7 @@
 #include "common/base/status_macros.h"
 #include "common/data_plan/batch_plan.h"
 #include "common/data_plan/job_steps.h"
+#include "common/defences.h"
 #include "common/placement/layout.h"
 #include "common/placement/shard_memory_plan.h"
 #include "common/schedule/learning_rate.h"
@@ -96,6 +97,7 @@ absl::Status FillStart(const JobDescription& job, PartitionConfig* config) {
   if (restore.has_copy_epoch()) start.copy = restore.copy_epoch();
   switch (restore.mode()) {
     case Restore::CONTINUE:
+      if (DefenceMasked(Defence::kRestoreScale)) break;
       start.loss_scale = {restore.loss_scale_log2(), restore.loss_scale_clean()};
       break;
     case Restore::VALUES:

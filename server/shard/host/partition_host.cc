@@ -384,7 +384,7 @@ void PartitionHost::Do(const DropCopy&) { values_.DropCopy(); }
 void PartitionHost::Do(const CaptureCheckpoint& action) {
   const CutState& state = action.state;
   // A copy of the epoch that has just ended has the values themselves.
-  const bool copy = state.copy.has_value() &&
+  const bool copy = state.copy.has_value() && !DefenceMasked(Defence::kCheckpointCopy) &&
                     (*state.copy + uint64_t{1}) * core_.config().FullSteps() != state.step;
   std::vector<CapturedBlock> blocks = values_.Blocks(plan_->description.spec().model(), copy);
   if (DefenceMasked(Defence::kCheckpointSlots)) {

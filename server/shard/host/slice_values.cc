@@ -64,7 +64,7 @@ absl::Status SliceValues::Make(const ShardJobPlan& plan) {
     for (int slot = 0; slot < store.rule->slots(); ++slot) {
       std::shared_ptr<float>& floats = slot == 0 ? store.slot0 : store.slot1;
       STARLING_ASSIGN_OR_RETURN(floats, AllocateFrom(*memory_, elements));
-      if (plan.first_slots != nullptr) {
+      if (plan.first_slots != nullptr && !DefenceMasked(Defence::kRestoreSlots)) {
         STARLING_RETURN_IF_ERROR(plan.first_slots(slice, slot, floats.get()));
       } else {
         std::fill_n(floats.get(), elements, slot == 0 ? store.rule->first_slot0 : 0.0f);

@@ -1,0 +1,77 @@
+// What checkpoints must have, and which must be there, checked against what partitions applied and
+// what was said of them (G7). It looks at the disk itself, as a crash then would leave it.
+#ifndef STARLING_TESTS_SIM_CHECKPOINT_TRUTH_H_
+#define STARLING_TESTS_SIM_CHECKPOINT_TRUTH_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/reader.h"
+#include "common/checkpoint/testing/memory_disk.h"
+#include "common/protocol/record.h"
+#include "proto/coordinator.pb.h"
+#include "server/shard/host/partition_observer.h"
+#include "tests/sim/checker.h"
+#include "tests/sim/sim_disk.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+class CheckpointTruth final : public DiskObserver {
+ public:
+  using FindTruth = std::function<JobTruth*(JobUid)>;
+  // `world` outlives it.
+  CheckpointTruth(World* world, std::shared_ptr<const MemoryDisk> disk, FindTruth find)
+      : world_(world), disk_(std::move(disk)), find_(std::move(find)) {}
+
+  // ---- Shards: any copy of a slice has an update, and its values and slots are these now.
+  void OnCarriedOut(RunId run, const Record& record, const HostedSlice& slice);
+
+  // ---- The disk
+  void OnRenamed(const std::string& from, const std::string& to) override;
+  void OnRemoved(const std::string& folder) override;
+  void OnRestarted();
+
+  // ---- What the coordinator says, and is asked for
+  void OnListed(const CheckpointInfo& info);
+  void OnAskedToDelete(const std::string& id) { asked_to_delete_.insert(id); }
+  // All that the coordinator ever said was there, and did not delete.
+  const std::set<std::string>& listed() const { return listed_; }
+
+ private:
+  // Digests of what a slice has behind an update.
+  struct Content {
+    uint64_t value = 0;
+    std::array<uint64_t, 2> slots = {};
+  };
+
+  // Null, and a violation: it is not whole.
+  std::unique_ptr<CheckpointReader> CheckWhole(const std::shared_ptr<MemoryDisk>& disk,
+                                               const std::string& id, const std::string& when);
+  void CheckValues(const CheckpointReader& reader);
+  void CheckNumbers(const CheckpointManifest& manifest, const JobTruth& truth);
+  void CheckSlice(const CheckpointReader& reader, const JobTruth& truth, const Slice& slice);
+  // Null: no update is known that makes the slice's so many-th.
+  const Content* ContentOf(const JobTruth& truth, SliceId slice, uint64_t updates) const;
+  void CheckMayDrop(const std::string& id);
+
+  World* const world_;
+  const std::shared_ptr<const MemoryDisk> disk_;
+  const FindTruth find_;
+  std::map<std::pair<RunId, SliceId>, std::map<Lsn, Content>> contents_;
+  std::set<std::string> listed_;
+  std::set<std::string> asked_to_delete_;
+  std::set<std::string> dropped_;    // no longer listed
+  std::set<std::string> looked_at_;  // folders of which a file was removed
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_CHECKPOINT_TRUTH_H_
