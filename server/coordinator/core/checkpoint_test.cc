@@ -1119,6 +1119,25 @@ TEST_F(CheckpointTest, AnSspJobGoesOnFromOne) {
   EXPECT_FALSE(cluster.Status("b").reproducible());
 }
 
+// There is no step before the checkpoint's.
+TEST_F(CheckpointTest, AChangeOfPolicyBeforeAJobGoesOnBeginsAtItsFirstStep) {
+  Submit(Ssp("a", 1, 1));
+  cluster.RunFor(absl::Seconds(2));
+  const CheckpointInfo info = Made(Create("a"));
+  ASSERT_EQ(SubmitFromError(From("a", "b")), "");
+  ASSERT_TRUE(cluster.IsIn("b", PENDING));
+  SetPolicyRequest to_bsp;
+  to_bsp.set_name("b");
+  to_bsp.mutable_policy()->set_kind(Policy::BSP);
+  cluster.Ask<event::SetPolicy>(to_bsp);
+  const JobStatus status = cluster.Status("b");
+  ASSERT_EQ(status.policies_size(), 2);
+  EXPECT_EQ(status.policies(1).step(), info.step());
+  EXPECT_TRUE(status.policies(1).in_force());
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+}
+
 // The bits of the run that it goes on from were not reproducible, whatever the policy is now.
 TEST_F(CheckpointTest, WhatWasNotReproducibleStaysSo) {
   Submit(Ssp("a", 1, 1));
