@@ -19,9 +19,9 @@ const T& OneOf(Random& random, const std::vector<T>& from) {
 
 }  // namespace
 
-std::shared_ptr<CheckpointDisk> Cluster::MountDisk(Process* process) {
+std::shared_ptr<CheckpointDisk> Cluster::MountDisk(Process* process, bool shard) {
   if (!shape_.checkpoints) return nullptr;
-  return disk_.Mount(process, [this, process] { KillAtDisk(process); });
+  return disk_.Mount(process, shard, [this, process] { KillAtDisk(process); });
 }
 
 // Draws from its own random numbers.
@@ -37,6 +37,8 @@ void Cluster::PlanCheckpoints(size_t i) {
     }
     rule.set_keep(static_cast<uint32_t>(random.Between(1, 3)));
   }
+  // Longer evaluations: more are not over where a checkpoint is taken.
+  if (shape_.from == nullptr && random.Chance(0.5)) job.workload.test_samples *= 8;
   if (random.Chance(0.5))
     job.checkpoint_every = random.Between(absl::Milliseconds(200), absl::Seconds(3));
 }
@@ -106,7 +108,7 @@ void Cluster::PlanDiskFaults() {
   DiskFaults& faults = disk_.faults();
   faults.no_space = OneOf(random, std::vector<double>{0, 0, 0.01, 0.05});
   faults.io_error = OneOf(random, std::vector<double>{0, 0, 0.005, 0.02});
-  faults.damage = OneOf(random, std::vector<double>{0, 0.02, 0.1});
+  faults.damage = OneOf(random, std::vector<double>{0, 0.1, 0.3});
   faults.slow = OneOf(random, std::vector<double>{0, 0.01, 0.05});
   NextDiskFault(0);
 }
@@ -119,10 +121,18 @@ void Cluster::NextDiskFault(uint64_t number) {
     if (world_.now() >= heal_at_) return;
     const uint64_t drawn = random.Below(4);
     if (drawn < 2) {
-      if (world_.Happens("crash at an operation of the disk", "coordinator or shard", number))
-        disk_.KillAt(static_cast<int>(random.Below(12)));
+      const bool shard = random.Chance(0.5);
+      const char* const who = shard ? "a shard" : "coordinator";
+      if (world_.Happens("crash at an operation of the disk", who, number))
+        disk_.KillAt(static_cast<int>(random.Below(12)), shard);
     } else if (drawn == 2) {
       if (world_.Happens("crash of the disk's machine", "disk", number)) {
+        // Often the coordinator's, too.
+        if (coordinator_.alive && random.Chance(0.5)) {
+          world_.Count("fault: coordinator crash with the disk");
+          coordinator_.Crash();
+          StartCoordinatorAgain(random);
+        }
         disk_.Restart(random);
         checkpoints_.OnRestarted();
       }

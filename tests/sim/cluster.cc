@@ -38,7 +38,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     OnShardReplaced(incarnation, unheard);
   };
   coordinator_.new_cluster = Mix(seed, shape.from == nullptr ? 4 : 5) | 1;
-  coordinator_.mount = [this](Process* process) { return MountDisk(process); };
+  coordinator_.mount = [this](Process* process) { return MountDisk(process, /*shard=*/false); };
   const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1) &&
                            world_.Happens("reader that holds what it reads", "reader");
   const std::optional<uint64_t> old_values =
@@ -355,8 +355,10 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
   if (!point.ok()) {
     // They were lost with a shard, or never existed.
     const bool failed = reply.status().state() != SUCCEEDED;
-    const bool may_be =
-        absl::IsDataLoss(point.status()) ? shard_lost_ || (shard_exhausted_ && failed) : failed;
+    const bool damaged = shape_.from != nullptr && shape_.from->damaged;
+    const bool may_be = absl::IsDataLoss(point.status())
+                            ? shard_lost_ || ((shard_exhausted_ || damaged) && failed)
+                            : failed;
     if (!may_be) {
       world_.Violate(Promise::kG1, absl::StrCat("values of ", reply.status().name(), " are gone: ",
                                                 std::string(point.status().message())));
@@ -468,20 +470,19 @@ uint64_t UndisturbedHash(uint64_t seed, uint64_t steps, World* world) {
   return reference.final_hash();
 }
 
-// One bit of a tensor of one of its files.
+// One bit of a tensor of the first file that has one.
 void Damage(Random& random, const std::string& checkpoint, MemoryDisk* disk) {
   const auto names = disk->List(checkpoint);
-  std::vector<std::string> files;
   for (const std::string& name : *names) {
-    if (name != kManifestFile) files.push_back(name);
+    if (name == kManifestFile) continue;
+    std::string bytes = *disk->Get(checkpoint, name);
+    uint64_t header = 0;  // safetensors: its length comes first, little-endian
+    for (int i = 7; i >= 0; --i) header = header << 8 | static_cast<uint8_t>(bytes[i]);
+    const uint64_t data = 8 + header;
+    if (data == bytes.size()) continue;
+    bytes[data + random.Below(bytes.size() - data)] ^= static_cast<char>(1 << random.Below(8));
+    return disk->Put(checkpoint, name, bytes);
   }
-  const std::string& name = files[random.Below(files.size())];
-  std::string bytes = *disk->Get(checkpoint, name);
-  uint64_t header = 0;  // safetensors: its length comes first, little-endian
-  for (int i = 7; i >= 0; --i) header = header << 8 | static_cast<uint8_t>(bytes[i]);
-  const uint64_t data = 8 + header;
-  bytes[data + random.Below(bytes.size() - data)] ^= static_cast<char>(1 << random.Below(8));
-  disk->Put(checkpoint, name, bytes);
 }
 
 // The job of one of the checkpoints goes on, on another cluster with another number of shards.

@@ -79,7 +79,7 @@ class Cluster : private StreamObserver {
   const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
 
   // The checkpoint root, for a process that starts; null: there is none.
-  std::shared_ptr<CheckpointDisk> MountDisk(Process* process);
+  std::shared_ptr<CheckpointDisk> MountDisk(Process* process, bool shard);
 
   // A shard that drains may leave, and why.
   void OnShardLeaves(const ShardProcess& shard, const std::string& text);

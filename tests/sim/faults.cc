@@ -148,7 +148,7 @@ bool Cluster::Due(const char* kind, const Process& who) {
 void Cluster::Heal() {
   network_.faults() = NetworkFaults();
   disk_.faults() = DiskFaults();
-  disk_.KillAt(-1);
+  disk_.KillAt(-1, false);
 }
 
 void Cluster::CutWorker(Random& random) {

@@ -82,7 +82,7 @@ void ShardProcess::Start() {
               [this](const JobDescription& job, std::shared_ptr<CheckpointDisk> disk) {
                 return MakePlan(job, std::move(disk));
               },
-          .checkpoint_disk = cluster_->MountDisk(this),
+          .checkpoint_disk = cluster_->MountDisk(this, /*shard=*/true),
           .spans = &spans_,
           .observer = observer_.get(),
           .on_failed =

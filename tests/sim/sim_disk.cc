@@ -23,13 +23,14 @@ bool IsContent(const std::string& name) {
 class SimDisk::Mounted final : public CheckpointDisk,
                                public std::enable_shared_from_this<SimDisk::Mounted> {
  public:
-  Mounted(SimDisk* disk, Process* process, std::function<void()> die)
-      : disk_(disk), process_(process), life_(process->life), die_(std::move(die)) {}
+  Mounted(SimDisk* disk, Process* process, bool shard, std::function<void()> die)
+      : disk_(disk), process_(process), life_(process->life), shard_(shard), die_(std::move(die)) {}
 
   // Takes the operation's time, in which others go on.
   absl::Status Begin(Does does) {
     World& world = *disk_->world_;
-    if (alive() && disk_->kill_at_ >= 0 && disk_->kill_at_-- == 0) {
+    const bool counts = alive() && disk_->kill_at_ >= 0 && disk_->kills_shards_ == shard_;
+    if (counts && disk_->kill_at_-- == 0) {
       ++process_->sleeping;  // this is one of its threads
       die_();
       --process_->sleeping;
@@ -98,6 +99,7 @@ class SimDisk::Mounted final : public CheckpointDisk,
   SimDisk* const disk_;
   Process* const process_;
   const uint32_t life_;
+  const bool shard_;
   const std::function<void()> die_;
 };
 
@@ -145,8 +147,9 @@ absl::StatusOr<std::unique_ptr<CheckpointDisk::Readable>> SimDisk::Mounted::Open
   return std::make_unique<OpenFile>(shared_from_this(), nullptr, std::move(file), false);
 }
 
-std::shared_ptr<CheckpointDisk> SimDisk::Mount(Process* process, std::function<void()> die) {
-  return std::make_shared<Mounted>(this, process, std::move(die));
+std::shared_ptr<CheckpointDisk> SimDisk::Mount(Process* process, bool shard,
+                                               std::function<void()> die) {
+  return std::make_shared<Mounted>(this, process, shard, std::move(die));
 }
 
 void SimDisk::Restart(Random& random) {

@@ -37,12 +37,16 @@ class SimDisk {
 
   // The disk as the process sees it in its present life. `die` kills the process, whose threads go
   // on to the end of what they are doing, and reach the disk no more.
-  std::shared_ptr<CheckpointDisk> Mount(Process* process, std::function<void()> die);
+  std::shared_ptr<CheckpointDisk> Mount(Process* process, bool shard, std::function<void()> die);
 
   DiskFaults& faults() { return faults_; }
 
   // The process that does the so many-th operation from now on dies before it; -1: none does.
-  void KillAt(int operation) { kill_at_ = operation; }
+  // Those of shards count, or those of the coordinator.
+  void KillAt(int operation, bool of_shards) {
+    kill_at_ = operation;
+    kills_shards_ = of_shards;
+  }
   // The machine with the disk starts again: what was not synced may be lost, and files that were
   // open are not.
   void Restart(Random& random);
@@ -59,6 +63,7 @@ class SimDisk {
   MemoryDisk empty_;
   DiskFaults faults_;
   int kill_at_ = -1;
+  bool kills_shards_ = false;
   const Process* unmounted_ = nullptr;
   absl::Time unmounted_until_ = absl::InfinitePast();
 };

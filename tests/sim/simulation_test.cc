@@ -21,7 +21,8 @@ TEST(Simulation, KeepsItsPromises) {
        {"dedup hits", "joined retries", "blocked pulls", "fenced requests", "replaced subtrees",
         "coordinator restarts", "policy switches", "policies that waited for another",
         "requests of an earlier policy", "worker rejoins", "fault: no memory for a job",
-        "runs compared with a solo run"}) {
+        "runs compared with a solo run", "checkpoints that were made",
+        "jobs that went on from a checkpoint"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
 }
