@@ -194,6 +194,7 @@ class Core {
   void On(const event::JobPrepared& e);
   void On(const event::Drain& e);
   void MaybeStartJob();
+  bool TakenAway() const;
   void MaybeFinishLeaving();
   void MaybePrepared();
   void MaybeExit();

@@ -87,8 +87,13 @@ void Core::Leave() {
   }
 }
 
+// Whether the orders that we have name another job, or none. They do not come again.
+bool Core::TakenAway() const { return !orders_.has_run() || RunOf(orders_.run()) != job_->run; }
+
 void Core::MaybeFinishLeaving() {
-  if (!job_.has_value() || job_->phase != JobPhase::kLeaving) return;
+  if (!job_.has_value()) return;
+  if (job_->phase == JobPhase::kBroken && TakenAway()) return CloseJob();  // broken while leaving
+  if (job_->phase != JobPhase::kLeaving) return;
   const bool open = !job_->units.empty() || job_->presence != Presence::kParked;
   if (!open || now_ >= job_->leave_by || NobodyFinishesWithUs()) CloseJob();
 }

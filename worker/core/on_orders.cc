@@ -77,11 +77,10 @@ void Core::TakeOrders(const WorkerOrders& orders) {
   UpdateInspections(orders_);
   orders_.clear_inspect();
   if (!job_.has_value()) return;
-  if (!orders_.has_run()) return Leave();
-  const RunId run = RunOf(orders_.run());
-  if (run == job_->run) return UpdateJob(orders_);
+  if (!TakenAway()) return UpdateJob(orders_);
   // Nothing of an earlier era counts any more, so nothing of it is finished.
-  run.job == job_->run.job ? CloseJob() : Leave();
+  const bool same_job = orders_.has_run() && RunOf(orders_.run()).job == job_->run.job;
+  same_job ? CloseJob() : Leave();
 }
 
 void Core::UpdateJob(const WorkerOrders& orders) {

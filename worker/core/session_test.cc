@@ -621,6 +621,26 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
   EXPECT_EQ(d.Count("abandon unit 1"), 1u);
 }
 
+// No orders come again that would take the job away.
+TEST(Session, AFaultWhileAJobIsLeftEndsThat) {
+  Driver d;
+  d.Serve();
+  d.AddLease(11, Item(0, 1));
+  d.GiveOrders();
+  d.Ack();
+  d.Values();
+  d.Gradient(1, 2);
+  d.Wait(absl::Seconds(1));
+  const FrameHeader push = d.sent().front();
+  ASSERT_EQ(push.type, FrameType::kPush);
+  d.TakeJobAway();
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("close job"), 0u) << d.text();
+  d.Answer(push, FrameType::kError, Answer::kNonFinite, 0, "dense1.weight[3] is nan");
+  EXPECT_EQ(d.Count("abandon unit 1"), 1u) << d.text();
+  EXPECT_EQ(d.Count("close job 7"), 1u) << d.text();
+}
+
 // This worker's memory or network damages what it sends: that is no fault of the job.
 TEST(Session, FramesThatArriveDamagedAgainAndAgainAreThisWorkersFault) {
   Driver d;
