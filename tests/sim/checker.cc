@@ -58,12 +58,13 @@ bool JobTruth::IsPrefix(SliceId slice, uint64_t steps) const {
   return true;
 }
 
-ConsistencyPolicy JobTruth::PolicyAtStep(uint64_t step) const {
-  ConsistencyPolicy policy = PolicyOf(PolicyNumber());
+bool JobTruth::WasPolicyAt(uint64_t step, const ConsistencyPolicy& policy) const {
+  ConsistencyPolicy before = PolicyOf(PolicyNumber());
   for (const auto& [number, at] : policies_) {
-    if (at.step <= step) policy = at.policy;
+    if (at.step == step && at.policy == policy) return true;
+    if (at.step < step) before = at.policy;
   }
-  return policy;
+  return before == policy;
 }
 
 uint64_t JobTruth::SkippedBelow(uint64_t step) const {

@@ -55,7 +55,8 @@ class JobTruth {
   // ---- The state at a step of which all below is applied ----
   // Whether the slice's first updates, so many, are those of the steps below.
   bool IsPrefix(SliceId slice, uint64_t steps) const;
-  ConsistencyPolicy PolicyAtStep(uint64_t step) const;
+  // Whether it was in force at the step: several changes may have taken effect there.
+  bool WasPolicyAt(uint64_t step, const ConsistencyPolicy& policy) const;
   uint64_t SkippedBelow(uint64_t step) const;
   int LossScaleAt(uint64_t step) const { return decisions_.LossScaleAt(step); }
 

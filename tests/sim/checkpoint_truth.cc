@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <optional>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -151,6 +150,7 @@ void CheckpointTruth::CheckValues(const CheckpointReader& reader) {
     return world_->Violate(Promise::kCut, absl::StrCat("checkpoint ", reader.manifest().id(),
                                                        " is of a job that nobody submitted"));
   }
+  made_.push_back(reader.manifest());
   CheckNumbers(reader.manifest(), *truth);
   for (const Slice& slice : truth->layout().slices) CheckSlice(reader, *truth, slice);
 }
@@ -168,11 +168,23 @@ void CheckpointTruth::CheckNumbers(const CheckpointManifest& manifest, const Job
       manifest.loss_scale_log2() != truth.LossScaleAt(step)) {
     wrong("a loss scale of 2^", manifest.loss_scale_log2(), ", not 2^", truth.LossScaleAt(step));
   }
-  const ConsistencyPolicy policy = truth.PolicyAtStep(step);
-  if (manifest.policy().kind() != static_cast<Policy::Kind>(policy.kind))
-    wrong("policy ", manifest.policy().kind(), ", not ", static_cast<int>(policy.kind));
   for (const EpochResult& result : manifest.results()) {
     if ((result.epoch() + uint64_t{1}) * full > step) wrong("a result of epoch ", result.epoch());
+  }
+}
+
+void CheckpointTruth::CheckPolicies() const {
+  for (const CheckpointManifest& manifest : made_) {
+    const JobTruth& truth = *find_(JobUid(manifest.job().run().job_uid()));
+    if (!truth.succeeded()) continue;
+    world_->Count("checkpoints: policies compared");
+    const ConsistencyPolicy policy{static_cast<PolicyKind>(manifest.policy().kind()),
+                                   manifest.policy().staleness()};
+    if (truth.WasPolicyAt(manifest.step(), policy)) continue;
+    world_->Violate(Promise::kCut,
+                    absl::StrCat("checkpoint ", manifest.id(), " of step ", manifest.step(),
+                                 " has a policy that was not in force there: ",
+                                 manifest.policy().ShortDebugString()));
   }
 }
 

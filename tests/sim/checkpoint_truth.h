@@ -11,11 +11,13 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/checkpoint/names.h"
 #include "common/checkpoint/reader.h"
 #include "common/checkpoint/testing/memory_disk.h"
 #include "common/protocol/record.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/shard/host/partition_observer.h"
 #include "tests/sim/checker.h"
@@ -42,8 +44,8 @@ class CheckpointTruth final : public DiskObserver {
   // ---- What the coordinator says, and is asked for
   void OnListed(const CheckpointInfo& info);
   void OnAskedToDelete(const std::string& id) { asked_to_delete_.insert(id); }
-  // All that the coordinator ever said was there, and did not delete.
-  const std::set<std::string>& listed() const { return listed_; }
+  // At the end of the run. By then partitions have heard of policies that had been decided.
+  void CheckPolicies() const;
 
  private:
   // Digests of what a slice has behind an update.
@@ -66,6 +68,7 @@ class CheckpointTruth final : public DiskObserver {
   const std::shared_ptr<const MemoryDisk> disk_;
   const FindTruth find_;
   std::map<std::pair<RunId, SliceId>, std::map<Lsn, Content>> contents_;
+  std::vector<CheckpointManifest> made_;
   std::set<std::string> listed_;
   std::set<std::string> asked_to_delete_;
   std::set<std::string> dropped_;    // no longer listed

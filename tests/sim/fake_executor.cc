@@ -349,7 +349,8 @@ void FakeExecutor::Runner::Deliver(UnitId unit, uint32_t r, SliceId slice, int l
 }
 
 void FakeExecutor::Runner::Evaluate(const Task& task) {
-  const absl::Duration time = task.unit.ranges.front().count * executor_->micro_batch_time_ * 0.5;
+  const absl::Duration time = task.unit.ranges.front().count * executor_->micro_batch_time_ * 0.5 *
+                              executor_->evaluation_factor_;
   After(time, [this, id = task.unit.unit] { Finish(id); });
 }
 

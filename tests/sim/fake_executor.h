@@ -47,6 +47,8 @@ class FakeExecutor {
 
   // How long a micro-batch takes.
   void set_micro_batch_time(absl::Duration time) { micro_batch_time_ = time; }
+  // How much longer an evaluation takes than it would.
+  void set_evaluation_factor(double factor) { evaluation_factor_ = factor; }
   // Both compute on one device.
   void ShareDeviceWith(FakeExecutor& other) { device_ = other.device_; }
   // In this life of the process, computation hangs from the next unit on.
@@ -72,6 +74,7 @@ class FakeExecutor {
   const std::shared_ptr<Gradients> gradients_;
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   absl::Duration micro_batch_time_ = absl::Milliseconds(2);
+  double evaluation_factor_ = 1;
   Runner* runner_ = nullptr;  // of the present life
 };
 

@@ -94,7 +94,7 @@ void Cluster::PlanLinkFaults() {
 // In some seeds a few units fail, on any worker. Draws from its own random numbers.
 void Cluster::PlanUnitFaults() {
   Random random(Mix(seed_, 980));
-  if (!random.Chance(0.08)) return;
+  if (!random.Chance(0.12)) return;
   const auto message = [](const char* what) { return absl::StrCat(kWorkerFault, ": ", what); };
   const std::vector<WorkerFault> faults = {
       {absl::DataLossError(message("/simulated/train can no longer be read"))},

@@ -38,6 +38,9 @@ class WorkerNode final : public Process, private SessionWatch {
   // How long a micro-batch takes.
   void set_micro_batch_time(absl::Duration time) { executor_.set_micro_batch_time(time); }
 
+  // How much longer an evaluation takes than it would.
+  void set_evaluation_factor(double factor) { executor_.set_evaluation_factor(factor); }
+
   // Both compute on one device, which has memory for one of them at a time.
   void ShareDeviceWith(WorkerNode* other) { executor_.ShareDeviceWith(other->executor_); }
 
