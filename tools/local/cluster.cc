@@ -26,6 +26,7 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr absl::Duration kSayInterval = absl::Seconds(5);
+constexpr absl::Duration kCoordinatorTries = absl::Seconds(2);
 // From the start of the stop: workers finish their units while the shards are up, and deregister
 // while the coordinator is up.
 constexpr absl::Duration kWorkersStop = absl::Milliseconds(2500);
@@ -80,8 +81,7 @@ absl::Status Cluster::StartAll() {
   STARLING_RETURN_IF_ERROR(options_.directory.Clear(options_.fresh));
   const absl::Time deadline = MonotonicNow() + options_.start_deadline;
   address_ = absl::StrCat("127.0.0.1:", options_.port);
-  STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
-  STARLING_RETURN_IF_ERROR(WaitForAddress(deadline));
+  STARLING_RETURN_IF_ERROR(StartCoordinator(deadline));
   for (size_t i = 1; i < daemons_.size(); ++i) STARLING_RETURN_IF_ERROR(Launch(daemons_[i]));
   STARLING_RETURN_IF_ERROR(WaitForRegistration(deadline));
   return WriteSmallFile(options_.directory.AddressPath(), address_);
@@ -128,6 +128,17 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   STARLING_ASSIGN_OR_RETURN(daemon.pid, Spawn(argv, directory.LogPath(daemon.name)));
   daemon.started = MonotonicNow();
   return WriteSmallFile(directory.PidPath(daemon.name), absl::StrCat(daemon.pid));
+}
+
+// Where a supervisor was killed, its coordinator may hold for a moment what this one needs.
+absl::Status Cluster::StartCoordinator(absl::Time deadline) {
+  const absl::Time until = MonotonicNow() + kCoordinatorTries;
+  for (;;) {
+    STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
+    const absl::Status status = WaitForAddress(deadline);
+    if (!absl::IsUnavailable(status) || MonotonicNow() >= until) return status;
+    STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));
+  }
 }
 
 absl::Status Cluster::WaitForAddress(absl::Time deadline) {
@@ -185,7 +196,8 @@ absl::Status Cluster::WaitBriefly(absl::Duration patience) {
         daemon.name, " ", ExitText(wait_status), " at its start; its last words:\n",
         LastLines(options_.directory.LogPath(daemon.name), 5),
         daemon.role == Role::kCoordinator && !options_.fresh
-            ? "If it cannot go on with what an earlier cluster left: starling local up --fresh"
+            ? "If these words are about what an earlier cluster left: starling local up --fresh "
+              "begins without that, and forgets its jobs"
             : "")));
   });
   return status;

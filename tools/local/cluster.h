@@ -55,7 +55,8 @@ class Cluster {
   ~Cluster();  // Stop()
 
   // Starts all processes; blocks until all have registered. kCancelled: a stop signal came;
-  // kUnavailable: a process ended while starting (with its last log lines); kDeadlineExceeded:
+  // kUnavailable: a process ended while starting (with its last log lines), the coordinator also
+  // when it was started again for 2 s; kDeadlineExceeded:
   // names the missing daemons and the time waited. On error everything is stopped again.
   absl::Status Start();
 
@@ -83,6 +84,7 @@ class Cluster {
 
   absl::Status StartAll();
   absl::Status Launch(Daemon& daemon);
+  absl::Status StartCoordinator(absl::Time deadline);
   absl::Status WaitForAddress(absl::Time deadline);
   absl::Status WaitForRegistration(absl::Time deadline);
   absl::Status WaitBriefly(absl::Duration patience);  // while starting: any death is an error

@@ -39,6 +39,7 @@ class LocalTest : public ::testing::Test {
   void TearDown() override {
     unsetenv("FAKE_DAEMON_FAILS");
     unsetenv("FAKE_DAEMON_STUBBORN");
+    unsetenv("FAKE_DAEMON_FAILS_TWICE");
   }
 
   // Every daemon with a running process counts as registered, except `never`.
@@ -102,6 +103,22 @@ TEST_F(LocalTest, AProcessThatFailsAtItsStartStopsAllAndIsQuoted) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("worker-1 cannot: the port is in use"));
   EXPECT_EQ(Pid("coordinator"), -1);
   EXPECT_EQ(Pid("worker-0"), -1);
+}
+
+TEST_F(LocalTest, TheCoordinatorIsStartedAgainForAMoment) {
+  setenv("FAKE_DAEMON_FAILS_TWICE", (directory_->root() + "/fails").c_str(), 1);
+  Cluster cluster(Options());
+  const absl::Status status = cluster.Start();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(LocalTest, ACoordinatorThatFailsSaysWhatIsForgotten) {
+  setenv("FAKE_DAEMON_FAILS", "coordinator", 1);
+  Cluster cluster(Options());
+  const absl::Status status = cluster.Start();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("coordinator cannot: the port is in use"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("and forgets its jobs"));
 }
 
 TEST_F(LocalTest, SaysForWhomItWaitedAndHowLong) {

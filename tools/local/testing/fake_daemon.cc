@@ -1,6 +1,6 @@
 // A fake daemon for the supervisor's tests: takes the daemons' flags, writes its address, and waits
 // for SIGTERM. $FAKE_DAEMON_FAILS names one that exits at once, $FAKE_DAEMON_STUBBORN one that
-// ignores SIGTERM.
+// ignores SIGTERM. $FAKE_DAEMON_FAILS_TWICE names a file: the first two that start exit at once.
 #include <signal.h>
 #include <unistd.h>
 
@@ -26,6 +26,14 @@ int main(int argc, char** argv) {
   if (Named("FAKE_DAEMON_FAILS", name)) {
     std::fprintf(stderr, "%s cannot: the port is in use\n", name.c_str());
     return 3;
+  }
+  if (const char* path = std::getenv("FAKE_DAEMON_FAILS_TWICE")) {
+    std::string marks;
+    std::ifstream(path) >> marks;
+    if (marks.size() < 2) {
+      std::ofstream(path) << marks << "x";
+      return 3;
+    }
   }
   sigset_t set;
   sigemptyset(&set);
