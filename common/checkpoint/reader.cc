@@ -166,13 +166,13 @@ absl::Status CheckpointReader::Read(absl::string_view parameter, uint64_t begin,
   return absl::OkStatus();
 }
 
-absl::Status CheckpointReader::VerifyAll(absl::FunctionRef<void(uint64_t)> progress) const {
+absl::Status CheckpointReader::VerifyAll(absl::FunctionRef<bool(uint64_t)> progress) const {
   uint64_t before = 0;
   for (size_t i = 0; i < files_.size(); ++i) {
     STARLING_RETURN_IF_ERROR(Prefixed(
         files_[i].path,
         VerifyShardFile(*files_[i].file, files_[i].blocks, manifest_.files(static_cast<int>(i)),
-                        [&](uint64_t read) { progress(before + read); })));
+                        [&](uint64_t read) { return progress(before + read); })));
     before += files_[i].file->bytes();
   }
   return absl::OkStatus();

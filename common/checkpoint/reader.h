@@ -48,8 +48,8 @@ class CheckpointReader {
                     absl::Span<float> out) const;
 
   // Reads every byte and checks all digests. `progress`: bytes read so far; called on this thread,
-  // after each block.
-  absl::Status VerifyAll(absl::FunctionRef<void(uint64_t)> progress) const;
+  // after each block. kCancelled: it returned false.
+  absl::Status VerifyAll(absl::FunctionRef<bool(uint64_t)> progress) const;
 
  private:
   struct File {

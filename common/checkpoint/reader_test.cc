@@ -108,7 +108,7 @@ TEST_F(CheckpointReaderTest, DamageIsNamedWithItsFileAndEntry) {
   ASSERT_TRUE(WriteTinyCheckpoint(*disk_, kReadId, kReadStep, 2).ok());
   FlipLastBit("shard-0000000001.safetensors");  // its entries end with norm.mean@0
   const auto reader = *Open();
-  const absl::Status all = reader->VerifyAll([](uint64_t) {});
+  const absl::Status all = reader->VerifyAll([](uint64_t) { return true; });
   EXPECT_TRUE(absl::IsDataLoss(all));
   std::vector<float> out(1);
   EXPECT_TRUE(reader->Read("table", 0, BlockPart::kValue, absl::MakeSpan(out)).ok());
@@ -123,8 +123,16 @@ TEST_F(CheckpointReaderTest, VerifyingCountsEveryByteAndFindsAnExchangedFile) {
   ASSERT_TRUE(WriteTinyCheckpoint(*disk_, kReadId, kReadStep, 2).ok());
   const auto reader = *Open();
   uint64_t bytes = 0;
-  ASSERT_TRUE(reader->VerifyAll([&](uint64_t read) { bytes = read; }).ok());
+  const auto note = [&](uint64_t read) {
+    bytes = read;
+    return true;
+  };
+  ASSERT_TRUE(reader->VerifyAll(note).ok());
   EXPECT_EQ(bytes, reader->manifest().files(0).bytes() + reader->manifest().files(1).bytes());
+  int blocks = 0;
+  const absl::Status stopped = reader->VerifyAll([&](uint64_t) { return ++blocks < 2; });
+  EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
+  EXPECT_EQ(blocks, 2);
 
   // The same entries with other values, and digests that are right for them.
   const std::string one = "shard-0000000001.safetensors";
@@ -136,7 +144,7 @@ TEST_F(CheckpointReaderTest, VerifyingCountsEveryByteAndFindsAnExchangedFile) {
       WriteShardFile(changed, kReadId, kTinyNonce, kReadStep, ShardId(1), capture, [](uint64_t) {
       }).ok());
   disk_->Put(ToString(kReadId), one, *changed.Get(ToString(kReadId) + kPartialSuffix, one));
-  const absl::Status status = (*Open())->VerifyAll([](uint64_t) {});
+  const absl::Status status = (*Open())->VerifyAll([](uint64_t) { return true; });
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(absl::StrCat(one, ": expected the digest ")));

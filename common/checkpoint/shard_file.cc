@@ -95,7 +95,10 @@ absl::Status ReadBack(CheckpointDisk& disk, const std::string& folder, const Che
   STARLING_ASSIGN_OR_RETURN(const auto in, disk.Open(folder, file.name(), /*from_disk=*/true));
   STARLING_ASSIGN_OR_RETURN(const std::vector<StoredBlock> blocks,
                             ReadShardFileHeader(*in, id, step));
-  return VerifyShardFile(*in, blocks, file, [&](uint64_t read) { progress(file.bytes() + read); });
+  return VerifyShardFile(*in, blocks, file, [&](uint64_t read) {
+    progress(file.bytes() + read);
+    return true;
+  });
 }
 
 absl::Status NoShardFile(const std::string& what) {
@@ -200,7 +203,7 @@ absl::Status CheckBlock(const StoredBlock& block, absl::Span<const uint8_t> byte
 
 absl::Status VerifyShardFile(const CheckpointDisk::Readable& file,
                              const std::vector<StoredBlock>& blocks, const CheckpointFile& expected,
-                             absl::FunctionRef<void(uint64_t)> progress) {
+                             absl::FunctionRef<bool(uint64_t)> progress) {
   if (file.bytes() != expected.bytes()) {
     return absl::DataLossError(
         absl::StrCat("expected ", expected.bytes(), " bytes, got ", file.bytes()));
@@ -221,7 +224,7 @@ absl::Status VerifyShardFile(const CheckpointDisk::Readable& file,
   for (const StoredBlock& block : blocks) {
     STARLING_RETURN_IF_ERROR(read(block.elements * sizeof(float)));
     STARLING_RETURN_IF_ERROR(CheckBlock(block, buffer));
-    progress(at);
+    if (!progress(at)) return absl::CancelledError("stopped before its end");
   }
   if (const std::string digest = hash.Digest(); digest != expected.xxh3()) {
     return absl::DataLossError(absl::StrCat("expected the digest ",

@@ -50,9 +50,10 @@ absl::StatusOr<std::vector<StoredBlock>> ReadShardFileHeader(const CheckpointDis
 
 // Reads every byte. `blocks`: its header's. `progress`: bytes read so far; called after each block.
 // kDataLoss: size, digest or that of a block differ; says what was expected, and what came.
+// kCancelled: `progress` returned false.
 absl::Status VerifyShardFile(const CheckpointDisk::Readable& file,
                              const std::vector<StoredBlock>& blocks, const CheckpointFile& expected,
-                             absl::FunctionRef<void(uint64_t)> progress);
+                             absl::FunctionRef<bool(uint64_t)> progress);
 
 // `bytes`: all of the block. kDataLoss as above.
 absl::Status CheckBlock(const StoredBlock& block, absl::Span<const uint8_t> bytes);

@@ -132,9 +132,10 @@ absl::StatusOr<int> RunVerify(const CheckpointOptions& options, Context& context
   for (const CheckpointFile& file : manifest.files()) total += file.bytes();
   absl::Time said = context.now();
   const absl::Status status = reader->VerifyAll([&](uint64_t read) {
-    if (context.now() - said < kSayReadEvery) return;
+    if (context.now() - said < kSayReadEvery) return true;
     said = context.now();
     context.err << BytesText(read) << " of " << BytesText(total) << " are whole\n" << std::flush;
+    return true;
   });
   STARLING_RETURN_IF_ERROR(FromDisk(status));
   context.out << NameOf(manifest) << ": whole, " << BytesText(total) << " in "

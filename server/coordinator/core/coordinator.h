@@ -171,8 +171,9 @@ using CallReply = std::variant<absl::Status, SubmitReply, JobReply, ListJobsRepl
 struct CurveNews {
   uint64_t job = 0;  // uid
   std::string folder;
-  // Files of earlier coordinators are void from this step on.
+  // Files of earlier coordinators, and of earlier eras, are void from this step on.
   uint64_t session_step = 0;
+  uint32_t era = 0;
   std::optional<CurvePoint> point;
   std::optional<EpochResult> result;
   bool over = false;  // no news follow
@@ -221,16 +222,21 @@ struct DropCheckpoint {
 };
 // Lists all that are there. `first`: then removes what earlier coordinators of this cluster left
 // unfinished, and writes the nonce by which shards find that they see the same folder; else the
-// list fails if the folder does not have this nonce.
+// list fails if the folder does not have this nonce. `known`: an earlier coordinator of this
+// cluster has written one there, so a folder without any is not mounted: kUnavailable, and nothing
+// is written.
 struct ListCheckpoints {
   uint64_t cluster = 0;
   uint64_t nonce = 0;
   bool first = false;
+  bool known = false;
 };
 // Reads the manifest of a checkpoint to which a job goes back, and every byte of its files.
-// kUnavailable, kDeadlineExceeded, kResourceExhausted: another attempt may succeed.
+// kUnavailable, kDeadlineExceeded, kResourceExhausted: another attempt may succeed. `nonce`, if it
+// is not 0, was written to the folder: what fails where it is missing is kUnavailable.
 struct ReadCheckpoint {
   CheckpointInfo info;
+  uint64_t nonce = 0;
 };
 // Answer this shard's heartbeat with the question, now or when it comes. Questions ascend.
 struct AskShard {

@@ -72,9 +72,13 @@ absl::Status Core::CheckSources() const {
 void Core::LookForCheckpoints() {
   if (now_ < list_checkpoints_at_) return;
   list_checkpoints_at_ = absl::InfiniteFuture();
+  bool known = false;
+  for (const JobState state : {PENDING, RUNNING}) {
+    for (const uint64_t uid : UidsIn(state)) known |= jobs_.at(uid).state.last_checkpoint() > 0;
+  }
+  const bool first = !checkpoints_listed_ || !checkpoints_marked_.ok();
   disk_actions_.push_back(
-      action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce,
-                              !checkpoints_listed_ || !checkpoints_marked_.ok()});
+      action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce, first, known});
 }
 
 void Core::On(const event::CheckpointsFound& event) {

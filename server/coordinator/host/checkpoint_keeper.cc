@@ -21,19 +21,33 @@ absl::StatusOr<CheckpointInfo> SealOn(CheckpointDisk& disk, const action::SealCh
 }
 
 // A mount that is gone leaves an empty folder, in which no checkpoint is missed.
-absl::Status CheckSameRoot(CheckpointDisk& disk, const action::ListCheckpoints& action) {
-  const absl::StatusOr<uint64_t> found = ReadRootNonce(disk, action.cluster);
-  if (found.ok() && *found == action.nonce) return absl::OkStatus();
+absl::Status CheckSameRoot(CheckpointDisk& disk, uint64_t cluster, uint64_t nonce) {
+  const absl::StatusOr<uint64_t> found = ReadRootNonce(disk, cluster);
+  if (found.ok() && *found == nonce) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      kRootNonceFolder, "/", ToHex(action.cluster), ": expected ", ToHex(action.nonce), ", got ",
+      kRootNonceFolder, "/", ToHex(cluster), ": expected ", ToHex(nonce), ", got ",
       found.ok() ? ToHex(*found) : std::string(found.status().message()),
       ": see whether the folder is still mounted, and whether another coordinator uses it"));
+}
+
+// An earlier coordinator has written there. Whoever means a new folder can say so.
+absl::Status CheckKnownRoot(CheckpointDisk& disk, uint64_t cluster) {
+  const absl::Status found = ReadRootNonce(disk, cluster).status();
+  if (!absl::IsNotFound(found)) return absl::OkStatus();
+  const std::string file = absl::StrCat(kRootNonceFolder, "/", ToHex(cluster));
+  return absl::UnavailableError(absl::StrCat(
+      file, " is missing in the folder of checkpoints, but jobs of this cluster have begun ",
+      "checkpoints: see whether the folder is mounted; if the jobs are to go on with a new one, ",
+      "make an empty file ", file, " in it"));
 }
 
 // What is there counts first: a folder that takes nothing new can be read, and made emptier.
 absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
                                         const action::ListCheckpoints& action) {
-  if (!action.first) STARLING_RETURN_IF_ERROR(CheckSameRoot(disk, action));
+  if (!action.first)
+    STARLING_RETURN_IF_ERROR(CheckSameRoot(disk, action.cluster, action.nonce));
+  else if (action.known)
+    STARLING_RETURN_IF_ERROR(CheckKnownRoot(disk, action.cluster));
   STARLING_ASSIGN_OR_RETURN(FoundCheckpoints found, ListCheckpoints(disk));
   if (!action.first) return found;
   // Their ids are not used again, so they only take room.
@@ -51,32 +65,50 @@ void RemoveOn(CheckpointDisk& disk, const CheckpointId& id) {
   }
 }
 
+// `all`: null: not the data; else whether to go on with that, which is asked after each block.
 absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>& disk,
-                                          const CheckpointInfo& info, bool all) {
+                                          const CheckpointInfo& info,
+                                          const std::function<bool()>& all) {
   const auto id = ParseCheckpointId(info.id());
   if (!id) return absl::InternalError(absl::StrCat("no checkpoint's id: ", info.id()));
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
                             CheckpointReader::Open(disk, *id, info.manifest_digest()));
-  if (all) STARLING_RETURN_IF_ERROR(reader->VerifyAll([](uint64_t) {}));
+  if (all) STARLING_RETURN_IF_ERROR(reader->VerifyAll([&](uint64_t) { return all(); }));
   return reader->manifest();
+}
+
+// Nothing is damaged in a folder that is not there.
+absl::StatusOr<CheckpointManifest> VerifyOn(const std::shared_ptr<CheckpointDisk>& disk,
+                                            const action::ReadCheckpoint& action,
+                                            const std::function<bool()>& goes_on) {
+  absl::StatusOr<CheckpointManifest> read = ReadOn(disk, action.info, goes_on);
+  const auto id = ParseCheckpointId(action.info.id());
+  if (!read.ok() && id && action.nonce != 0)
+    STARLING_RETURN_IF_ERROR(CheckSameRoot(*disk, id->cluster, action.nonce));
+  return read;
 }
 
 }  // namespace
 
 CheckpointKeeper::CheckpointKeeper(std::shared_ptr<CheckpointDisk> disk,
                                    const MakeEventLoop& make_loop)
-    : disk_(std::move(disk)), loop_(make_loop("checkpoints")), removals_(make_loop("removals")) {}
+    : disk_(std::move(disk)),
+      loop_(make_loop("checkpoints")),
+      verifies_(make_loop("verify")),
+      removals_(make_loop("removals")) {}
 
 CheckpointKeeper::~CheckpointKeeper() { Stop(); }
 
 void CheckpointKeeper::Stop() {
+  stopping_ = true;
+  verifies_->Stop();
   loop_->Stop();  // it asks for removals
   removals_->Stop();
 }
 
 template <typename T, typename Work>
-void CheckpointKeeper::Post(Work work, Done<T> done) {
-  loop_->Post([disk = disk_, work = std::move(work), done = std::move(done)] {
+void CheckpointKeeper::Post(EventLoop& loop, Work work, Done<T> done) {
+  loop.Post([disk = disk_, work = std::move(work), done = std::move(done)] {
     if (disk == nullptr) {
       return done(absl::FailedPreconditionError(
           "this coordinator keeps no checkpoints: it was started without --checkpoint-root"));
@@ -87,18 +119,20 @@ void CheckpointKeeper::Post(Work work, Done<T> done) {
 
 void CheckpointKeeper::Make(const action::MakeCheckpoint& action, Done<absl::Status> done) {
   Post<absl::Status>(
+      *loop_,
       [action](const auto& disk) { return BeginCheckpoint(*disk, action.id, action.nonce); },
       std::move(done));
 }
 
 void CheckpointKeeper::Seal(const action::SealCheckpoint& action,
                             Done<absl::StatusOr<CheckpointInfo>> done) {
-  Post<absl::StatusOr<CheckpointInfo>>([action](const auto& disk) { return SealOn(*disk, action); },
-                                       std::move(done));
+  Post<absl::StatusOr<CheckpointInfo>>(
+      *loop_, [action](const auto& disk) { return SealOn(*disk, action); }, std::move(done));
 }
 
 void CheckpointKeeper::Drop(const action::DropCheckpoint& action, Done<absl::Status> done) {
   Post<absl::Status>(
+      *loop_,
       [this, id = action.id](const auto& disk) {
         const absl::Status dropped = DropCheckpoint(*disk, id);
         if (dropped.ok()) removals_->Post([disk, id] { RemoveOn(*disk, id); });
@@ -110,19 +144,24 @@ void CheckpointKeeper::Drop(const action::DropCheckpoint& action, Done<absl::Sta
 void CheckpointKeeper::List(const action::ListCheckpoints& action,
                             Done<absl::StatusOr<FoundCheckpoints>> done) {
   Post<absl::StatusOr<FoundCheckpoints>>(
-      [action](const auto& disk) { return ListOn(*disk, action); }, std::move(done));
+      *loop_, [action](const auto& disk) { return ListOn(*disk, action); }, std::move(done));
 }
 
 void CheckpointKeeper::Read(const CheckpointInfo& info,
                             Done<absl::StatusOr<CheckpointManifest>> done) {
   Post<absl::StatusOr<CheckpointManifest>>(
-      [info](const auto& disk) { return ReadOn(disk, info, /*all=*/false); }, std::move(done));
+      *loop_, [info](const auto& disk) { return ReadOn(disk, info, /*all=*/nullptr); },
+      std::move(done));
 }
 
-void CheckpointKeeper::Verify(const CheckpointInfo& info,
+void CheckpointKeeper::Verify(const action::ReadCheckpoint& action,
                               Done<absl::StatusOr<CheckpointManifest>> done) {
   Post<absl::StatusOr<CheckpointManifest>>(
-      [info](const auto& disk) { return ReadOn(disk, info, /*all=*/true); }, std::move(done));
+      *verifies_,
+      [this, action](const auto& disk) {
+        return VerifyOn(disk, action, [this] { return !stopping_; });
+      },
+      std::move(done));
 }
 
 }  // namespace starling::coordinator

@@ -3,6 +3,7 @@
 #ifndef STARLING_SERVER_COORDINATOR_HOST_CHECKPOINT_KEEPER_H_
 #define STARLING_SERVER_COORDINATOR_HOST_CHECKPOINT_KEEPER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -16,8 +17,8 @@
 
 namespace starling::coordinator {
 
-// Thread-safe. What is asked for is done one after the other, in order; the answers are given on
-// the keeper's thread. Only Stop blocks.
+// Thread-safe. What is asked for is done one after the other, in order, except that Verify delays
+// nothing but others of its kind; the answers are given on the keeper's threads. Only Stop blocks.
 class CheckpointKeeper {
  public:
   template <typename T>
@@ -36,19 +37,23 @@ class CheckpointKeeper {
   // The manifest of one that is listed, if all its files are there as it says.
   void Read(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
 
-  // The same, once every byte of the files was read and is as it was written.
-  void Verify(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
+  // The same, once every byte of the files was read and is as it was written. kUnavailable: the
+  // folder is not the one that has the action's nonce. kCancelled: Stop came first.
+  void Verify(const action::ReadCheckpoint& action, Done<absl::StatusOr<CheckpointManifest>> done);
 
-  // Finishes what was asked for, and waits for that. What is asked for later is not done.
+  // Finishes what was asked for, but for Verify, and waits for that. What is asked for later is not
+  // done.
   void Stop();
 
  private:
   // `work` takes the disk. Without one, `done` gets the error.
   template <typename T, typename Work>
-  void Post(Work work, Done<T> done);
+  void Post(EventLoop& loop, Work work, Done<T> done);
 
   const std::shared_ptr<CheckpointDisk> disk_;
+  std::atomic<bool> stopping_ = false;
   std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<EventLoop> verifies_;  // takes as long as a checkpoint is large
   std::unique_ptr<EventLoop> removals_;  // frees the room of what is dropped, as long as that takes
 };
 

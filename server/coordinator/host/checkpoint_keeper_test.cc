@@ -3,12 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/checkpoint/capture.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
@@ -27,6 +34,18 @@ using ::testing::UnorderedElementsAre;
 constexpr uint64_t kCluster = 0xc0ffee;
 constexpr uint64_t kNonce = 77;
 const CheckpointId kId = {kCluster, JobUid(1), 3};
+
+// Where it waits, files open only once `go_on` is set.
+class WaitingDisk : public MemoryDisk {
+ public:
+  absl::StatusOr<std::unique_ptr<Readable>> Open(const std::string& folder, const std::string& name,
+                                                 bool from_disk) override {
+    if (waits) go_on.get_future().wait();
+    return MemoryDisk::Open(folder, name, from_disk);
+  }
+  std::atomic<bool> waits = false;
+  std::promise<void> go_on;  // waited for once
+};
 
 class CheckpointKeeperTest : public testing::Test {
  protected:
@@ -64,12 +83,14 @@ class CheckpointKeeperTest : public testing::Test {
     return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) { keeper_.Read(info, done); });
   }
   absl::StatusOr<CheckpointManifest> Verify(const CheckpointInfo& info) {
-    return Await<absl::StatusOr<CheckpointManifest>>(
-        [&](auto done) { keeper_.Verify(info, done); });
+    return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) {
+      keeper_.Verify({info, kNonce}, done);
+    });
   }
 
   // What a shard writes, and the manifest that goes with it.
-  CheckpointManifest Written() {
+  CheckpointManifest Written() { return WrittenTo(*disk_); }
+  static CheckpointManifest WrittenTo(CheckpointDisk& disk) {
     CheckpointManifest manifest;
     manifest.set_format(kManifestFormat);
     manifest.set_id(ToString(kId));
@@ -87,13 +108,13 @@ class CheckpointKeeperTest : public testing::Test {
     static const std::vector<float> values = {1, 2, 3, 4};
     CheckpointCapture capture;
     capture.Add({{{"w", 0, BlockPart::kValue}, values, nullptr}});
-    const auto file = WriteShardFile(*disk_, kId, kNonce, 5, ShardId(2), capture, [](uint64_t) {});
+    const auto file = WriteShardFile(disk, kId, kNonce, 5, ShardId(2), capture, [](uint64_t) {});
     EXPECT_TRUE(file.ok()) << file.status();
     if (file.ok()) *manifest.add_files() = *file;
     return manifest;
   }
 
-  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
+  std::shared_ptr<WaitingDisk> disk_ = std::make_shared<WaitingDisk>();
   CheckpointKeeper keeper_{disk_};
 };
 
@@ -215,6 +236,88 @@ TEST_F(CheckpointKeeperTest, AnotherFolderInItsPlaceIsNotListed) {
   EXPECT_THAT(std::string(other.message()), HasSubstr("see whether the folder is still mounted"));
   ASSERT_TRUE(disk_->Remove(kRootNonceFolder, ToHex(kCluster)).ok());
   EXPECT_TRUE(absl::IsUnavailable(List().status())) << "an empty folder under the mount";
+}
+
+TEST_F(CheckpointKeeperTest, AFolderThatIsNotMountedIsNotOneWithoutCheckpoints) {
+  namespace fs = std::filesystem;
+  const std::string root = absl::StrCat(std::getenv("TEST_TMPDIR"), "/unmounted");
+  fs::create_directory(root);
+  const std::shared_ptr<CheckpointDisk> disk = *OpenCheckpointDisk(root);
+  CheckpointKeeper keeper(disk);
+  const auto list = [&](bool known) {
+    return Await<absl::StatusOr<FoundCheckpoints>>([&](auto done) {
+      keeper.List({kCluster, kNonce, /*first=*/true, known}, done);
+    });
+  };
+  ASSERT_TRUE(list(/*known=*/false).ok()) << "a new one";
+  ASSERT_TRUE(BeginCheckpoint(*disk, kId, kNonce).ok());
+  const auto info = Await<absl::StatusOr<CheckpointInfo>>([&](auto done) {
+    keeper.Seal({kId, WrittenTo(*disk)}, done);
+  });
+  ASSERT_TRUE(info.ok()) << info.status();
+  const auto verify = [&](uint64_t nonce) {
+    return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) {
+             keeper.Verify({*info, nonce}, done);
+           })
+        .status();
+  };
+  EXPECT_TRUE(verify(kNonce).ok()) << verify(kNonce);
+
+  fs::rename(root, root + ".away");
+  fs::create_directory(root);
+  EXPECT_TRUE(absl::IsUnavailable(verify(kNonce))) << verify(kNonce);
+  EXPECT_TRUE(absl::IsNotFound(verify(0))) << verify(0);
+  const absl::Status empty = list(/*known=*/true).status();
+  EXPECT_TRUE(absl::IsUnavailable(empty)) << empty;
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("see whether the folder is mounted"));
+  EXPECT_TRUE(fs::is_empty(root)) << "nothing is written beneath the mount";
+  // Somebody means it.
+  fs::create_directory(root + "/.starling");
+  std::ofstream(absl::StrCat(root, "/.starling/", ToHex(kCluster)));
+  EXPECT_TRUE(list(/*known=*/true).ok());
+
+  fs::remove_all(root);
+  fs::rename(root + ".away", root);
+  EXPECT_TRUE(verify(kNonce).ok()) << verify(kNonce);
+  EXPECT_EQ(list(/*known=*/true)->whole.size(), 1u);
+}
+
+TEST_F(CheckpointKeeperTest, ReadingEveryByteDelaysNothingElse) {
+  ASSERT_TRUE(Make().ok());
+  const CheckpointInfo info = *Seal(Written());
+  std::promise<absl::Status> answer;
+  disk_->waits = true;
+  keeper_.Verify({info, kNonce}, [&](const auto& read) { answer.set_value(read.status()); });
+  EXPECT_TRUE(Make({kCluster, JobUid(2), 1}).ok());
+  disk_->waits = false;
+  disk_->go_on.set_value();
+  EXPECT_TRUE(answer.get_future().get().ok());
+}
+
+TEST_F(CheckpointKeeperTest, ItsEndDoesNotWaitForEveryByte) {
+  ASSERT_TRUE(Make().ok());
+  const CheckpointInfo info = *Seal(Written());
+  std::promise<absl::Status> answer;
+  std::promise<void> begun, stopping;
+  keeper_.Verify({info, kNonce}, [&](const auto& read) {
+    EXPECT_TRUE(read.ok()) << read.status();
+    begun.set_value();
+    stopping.get_future().wait();
+  });
+  keeper_.Verify({info, kNonce}, [&](const auto& read) { answer.set_value(read.status()); });
+  begun.get_future().wait();
+  std::thread stop([&] { keeper_.Stop(); });
+  // What is asked for now is refused once the end has begun.
+  for (bool accepted = true; accepted;) {
+    const auto asked = std::make_shared<int>();
+    keeper_.Verify({info, kNonce}, [asked](const auto&) {});
+    accepted = asked.use_count() > 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  stopping.set_value();
+  stop.join();
+  const absl::Status status = answer.get_future().get();
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
 }
 
 TEST_F(CheckpointKeeperTest, AfterItsEndNothingIsDone) {

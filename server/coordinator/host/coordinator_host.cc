@@ -210,8 +210,8 @@ void CoordinatorHost::Do(const action::ListCheckpoints& action) {
 }
 
 void CoordinatorHost::Do(const action::ReadCheckpoint& action) {
-  checkpoints_.Verify(action.info, [this, id = *ParseCheckpointId(action.info.id())](
-                                       absl::StatusOr<CheckpointManifest> manifest) {
+  checkpoints_.Verify(action, [this, id = *ParseCheckpointId(action.info.id())](
+                                  absl::StatusOr<CheckpointManifest> manifest) {
     PostStep(event::CheckpointRead{id, std::move(manifest)});
   });
 }

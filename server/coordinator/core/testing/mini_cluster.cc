@@ -168,6 +168,9 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   if (const auto* to_read = std::get_if<action::ReadCheckpoint>(&action)) {
     const CheckpointId id = *ParseCheckpointId(to_read->info.id());
     read.push_back(id.number);
+    if (!mounted && to_read->nonce != 0)
+      return event::CheckpointRead{id, absl::UnavailableError("its nonce is missing")};
+    if (!mounted) return event::CheckpointRead{id, absl::NotFoundError("it is not there")};
     if (!reads.ok()) return event::CheckpointRead{id, reads};
     if (damaged.contains(id)) return event::CheckpointRead{id, damaged.at(id)};
     if (!checkpoints.contains(id))
@@ -176,6 +179,9 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   }
   const auto& list = std::get<action::ListCheckpoints>(action);
   if (!lists.ok()) return event::CheckpointsFound{lists};
+  if (!mounted && (list.known || !list.first))
+    return event::CheckpointsFound{absl::UnavailableError("its nonce is missing")};
+  if (!mounted) return event::CheckpointsFound{FoundCheckpoints()};
   if (list.first)
     std::erase_if(folders, [&](const CheckpointId& id) { return id.cluster == list.cluster; });
   FoundCheckpoints found{.unreadable = unreadable};

@@ -179,6 +179,7 @@ class MiniCluster {
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
   // The disk of checkpoints. It answers once a round.
   bool disk_hangs = false;
+  bool mounted = true;                             // else the folder is an empty one
   absl::Status makes, seals, drops, lists, marks;  // how it does
   std::set<CheckpointId> folders;                  // of those that are being taken
   std::map<CheckpointId, CheckpointManifest> checkpoints;
