@@ -116,6 +116,7 @@ void Core::TellCurve(const Job& job, const CurvePoint* point, const EpochResult*
   news.job = job.uid();
   news.folder = job.spec().tensorboard();
   news.session_step = job.curve_session;
+  news.era = job.run().era();
   if (point != nullptr) news.point = *point;
   if (result != nullptr) news.result = *result;
   news.over = over;

@@ -74,13 +74,14 @@ void CurveWriter::Carry(const CurveNews& news) {
 
 absl::Status CurveWriter::Append(const CurveNews& news, Job& job) const {
   if (!news.point && !news.result) return absl::OkStatus();
-  if (job.session_step != news.session_step) job.file.reset();
+  if (job.session_step != news.session_step || job.era != news.era) job.file.reset();
   if (job.file == nullptr) {
     STARLING_ASSIGN_OR_RETURN(const OwnedFd folder, OpenFolder(news.folder));
     STARLING_ASSIGN_OR_RETURN(
         job.file, tensorboard::EventFile::CreateIn(folder.get(), news.folder, news.session_step,
                                                    absl::Now()));
     job.session_step = news.session_step;
+    job.era = news.era;
     spdlog::info("writes event files: {}", job.file->path());
   }
   if (news.point) STARLING_RETURN_IF_ERROR(job.file->Append(tensorboard::PointEvent(*news.point)));

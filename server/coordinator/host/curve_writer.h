@@ -42,6 +42,7 @@ class CurveWriter {
   struct Job {
     std::unique_ptr<tensorboard::EventFile> file;
     uint64_t session_step = 0;  // of the file
+    uint32_t era = 0;           // likewise
     bool failing = false;       // logged
   };
 

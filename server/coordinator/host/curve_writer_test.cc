@@ -117,6 +117,22 @@ TEST_F(CurveWriterTest, AJobThatGoesBackBeginsASession) {
   EXPECT_EQ(count(41), count(45));
 }
 
+TEST_F(CurveWriterTest, AJobThatGoesBackTwiceToOneStepBeginsTwoSessions) {
+  {
+    CurveWriter writer("/");
+    for (const uint32_t era : {1, 2}) {
+      CurveNews news = News(1, 41);
+      news.session_step = 31;
+      news.era = era;
+      writer.Write(news);
+    }
+  }
+  const std::vector<std::string> files = Files();
+  ASSERT_EQ(files.size(), 2u);
+  for (const std::string& file : files)
+    EXPECT_TRUE(Has(file, tensorboard::PointEvent(*News(1, 41).point)));
+}
+
 TEST_F(CurveWriterTest, AJobThatEndsBeforeItsFirstPointLeavesNoFile) {
   {
     CurveWriter writer("/");
