@@ -151,8 +151,9 @@ void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   if (!resumes->empty())
     context.err << "goes on with the next starling local up: " << *resumes << "\n";
   if (!ends->empty()) {
-    context.err << "stops before its end, for good, having no checkpoint to go on from: " << *ends
-                << "\n";
+    context.err << "stops before its end, for good, as it has no checkpoint or has gone back "
+                   "maxRestarts times; `starling checkpoint restore` goes on from one: "
+                << *ends << "\n";
   }
   if (!ended->empty()) {
     context.err << "loses the values of jobs that are over, which are in memory alone: " << *ended

@@ -71,7 +71,8 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
       job.state.set_running_us(
           std::max<int64_t>(0, absl::ToUnixMicros(wall) - job.state.started_us()));
     const absl::Time submitted = absl::FromUnixMicros(job.stored.submitted_us());
-    job.pending_since = now - std::max(absl::ZeroDuration(), wall - submitted);
+    const bool ran = RollsBack(job) || job.state.restarts_total() > 0;
+    job.pending_since = ran ? now : now - std::max(absl::ZeroDuration(), wall - submitted);
     if (job.state.stopping()) job.last_cut = now;  // its last losses may still come
     const absl::Time started = absl::FromUnixMicros(job.state.started_us());
     job.checkpoint.last_cut = now - std::max(absl::ZeroDuration(), wall - started);

@@ -111,7 +111,7 @@ class Core {
   static bool RollsBack(const Job& job);
   bool MayRollBack(const Job& job) const;
   std::string WhyNoRollback(const Job& job) const;
-  void BeginRollback(Job& job, const std::string& what);
+  void BeginRollback(Job& job, const std::string& what, bool counts, absl::Duration wait);
   void AdvanceRollback(Job& job);
   static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
   void RollBack(Job& job, const CheckpointManifest& manifest);
@@ -170,6 +170,7 @@ class Core {
   void EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes);
 
   // on_wall_time.cc
+  static bool IsOfWallTime(const PolicyRecord& record);
   static bool IsStopped(const Job& job);
   void StopTraining(Job& job);
   void EndTraining(Job& job, uint64_t step);
@@ -292,6 +293,7 @@ class Core {
   bool StartIfPossible(Job& job, const Job* turn);
   void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
   std::vector<ShardLoad> LiveShards(bool alone) const;
+  std::vector<ShardLoad> ShardsFor(const Job& job) const;
   std::vector<ShardId> Place(const Job& job, const std::vector<ShardLoad>& shards) const;
   std::string MemoryText(const Job& job, const std::vector<ShardLoad>& shards) const;
   absl::Status CheckShardMemory(const Job& job) const;

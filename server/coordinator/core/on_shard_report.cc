@@ -9,6 +9,11 @@
 #include "server/coordinator/core/core.h"
 
 namespace starling::coordinator {
+namespace {
+
+constexpr absl::Duration kFirstValuesAgain = absl::Seconds(10);
+
+}  // namespace
 
 void Core::On(const event::ShardReport& event) {
   const ShardReport& report = event.report;
@@ -128,8 +133,12 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   if (job.over()) SettleValues(job);
   if (!job.running()) return;
   if (!known.fault().empty()) {
-    return End(job, FAILED,
-               absl::StrCat("partition ", partition, " on ", shard.name(), ": ", known.fault()));
+    const std::string what =
+        absl::StrCat("partition ", partition, " on ", shard.name(), ": ", known.fault());
+    // It could not read its first values, perhaps only now. As each time counts, that has an end.
+    if (job.run().era() > 0 && known.value_bytes() == 0 && MayRollBack(job))
+      return BeginRollback(job, what, /*counts=*/true, kFirstValuesAgain);
+    return End(job, FAILED, what);
   }
   WatchLag(job);
   advance_.insert(job.uid());

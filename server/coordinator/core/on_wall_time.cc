@@ -17,9 +17,11 @@ constexpr char kBy[] = "wallTime is over";
 
 }  // namespace
 
+bool Core::IsOfWallTime(const PolicyRecord& record) { return record.by() == kBy; }
+
 // Whether the job's wallTime is over. The job ends as soon as started work is done and evaluated.
 bool Core::IsStopped(const Job& job) {
-  return job.state.stopping() || job.state.policies().rbegin()->record().by() == kBy;
+  return job.state.stopping() || IsOfWallTime(job.state.policies().rbegin()->record());
 }
 
 void Core::StopTraining(Job& job) {

@@ -263,6 +263,7 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   SetState(job, state);
   job.state.set_reason(reason);
   job.state.clear_rollback();
+  job.state.clear_rollback_is_free();
   job.rollback = {};
   EndCheckpoints(job);
   if (job.state.roster().members_size() > 0) {

@@ -21,6 +21,7 @@ namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kReadAgain = absl::Seconds(10);  // what a disk could not read
+constexpr int kReadTries = 3;                             // before an older one
 
 uint32_t RestartsMax(const JobSpec& spec) {
   return spec.has_restarts_max() ? spec.restarts_max() : limits::kRestartsPerJob;
@@ -29,7 +30,7 @@ uint32_t RestartsMax(const JobSpec& spec) {
 // Not of what is on disk, but of the disk: another attempt may succeed.
 bool MayPass(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status);
+         absl::IsResourceExhausted(status) || absl::IsCancelled(status);
 }
 
 }  // namespace
@@ -59,7 +60,8 @@ std::string Core::WhyNoRollback(const Job& job) const {
                       " since it last took a checkpoint, which is the maximum (maxRestarts)", from);
 }
 
-void Core::BeginRollback(Job& job, const std::string& what) {
+// `counts`: among those that maxRestarts limits. `wait`: before the checkpoint is read.
+void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::Duration wait) {
   const int64_t running_us = RunningMicros(job);
   auto& attempt = job.checkpoint.attempt;
   // What only lacks its manifest gets it, and is what the job goes back to.
@@ -71,6 +73,7 @@ void Core::BeginRollback(Job& job, const std::string& what) {
     job.state.set_running_us(running_us);
     job.state.set_reason(what);
     job.state.set_rollback(what);
+    job.state.set_rollback_is_free(!counts);
     job.state.clear_views();
     job.state.clear_values();
     job.state.mutable_roster()->set_number(job.state.roster().number() + 1);
@@ -78,6 +81,7 @@ void Core::BeginRollback(Job& job, const std::string& what) {
   });
   ReleaseRun(job);
   job.rollback = {};
+  job.rollback.again_at = now_ + wait;
   job.checkpoint.due_since = absl::InfiniteFuture();
   job.checkpoint.misses = 0;
   job.partitions = PartitionReports(job.partition_elements.size());
@@ -106,7 +110,8 @@ void Core::AdvanceRollback(Job& job) {
     job.rollback.reading = ParseCheckpointId(next->id());
     job.rollback.manifest_digest = next->manifest_digest();
     job.rollback.since = now_;
-    disk_actions_.push_back(action::ReadCheckpoint{*next});
+    disk_actions_.push_back(action::ReadCheckpoint{
+        *next, checkpoints_marked_.ok() ? options_.checkpoint_nonce : uint64_t{0}});
     return;
   }
   if (!job.rollback.may_pass) {
@@ -127,10 +132,15 @@ void Core::On(const event::CheckpointRead& event) {
   absl::Status status = event.manifest.status();
   if (status.ok()) status = CheckContinues(job, *event.manifest);
   if (status.ok()) return RollBack(job, *event.manifest);
-  job.rollback.tried_from = event.id.number;
   const std::string why(CutUtf8(status.message(), limits::kFaultBytesMax));
   job.rollback.trouble = absl::StrCat("checkpoint ", ToString(event.id), " cannot be read: ", why);
   Log(job, job.rollback.trouble);
+  if (MayPass(status) && ++job.rollback.tries < kReadTries) {
+    job.rollback.again_at = now_ + kReadAgain;
+    return;
+  }
+  job.rollback.tries = 0;
+  job.rollback.tried_from = event.id.number;
   if (MayPass(status)) {
     job.rollback.may_pass = true;
   } else if (checkpoints_.erase(event.id) > 0) {
@@ -161,10 +171,13 @@ void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
 
   // What was reported behind the cut is void.
   std::vector<std::string> policies;
-  for (const StoredPolicy& stored : job.state.policies()) {
-    const PolicyRecord& record = stored.record();
-    if (!record.checkpoint() && (!record.has_step() || record.step() > manifest.step()))
-      policies.push_back(PolicyText(record.policy()));
+  for (int i = 1; i < job.state.policies_size(); ++i) {  // the first is that of this era's begin
+    const PolicyRecord& record = job.state.policies(i).record();
+    if (record.checkpoint() || IsOfWallTime(record)) continue;
+    const std::string policy = PolicyText(record.policy());
+    const bool behind = !record.has_step() || record.step() > manifest.step();
+    const bool there = record.step() == manifest.step() && policy != PolicyText(manifest.policy());
+    if (behind || there) policies.push_back(policy);
   }
   for (const auto& [epoch, result] : job.results) Delete(records::JobResult(job.uid(), epoch));
   job.results.clear();
@@ -185,13 +198,16 @@ void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
   job.checkpoint.recent_steps = 0;
   ContinueFrom(manifest, job);
 
-  job.state.set_restarts(job.state.restarts() + 1);
+  const bool free = job.state.rollback_is_free();
+  job.state.clear_rollback_is_free();
+  if (!free) job.state.set_restarts(job.state.restarts() + 1);
   job.state.set_restarts_total(job.state.restarts_total() + 1);
   const std::string what = std::exchange(*job.state.mutable_rollback(), "");
   const std::string back = absl::StrCat(
-      "goes back to step ", manifest.step(), ", checkpoint ", manifest.id(), " (",
-      job.state.restarts(), " of at most ", RestartsMax(job.spec()),
-      " times without a new checkpoint)",
+      "goes back to step ", manifest.step(), ", checkpoint ", manifest.id(),
+      free ? std::string(" (which does not count, as the shard was asked to stop)")
+           : absl::StrCat(" (", job.state.restarts(), " of at most ", RestartsMax(job.spec()),
+                          " times without a new checkpoint)"),
       policies.empty() ? ""
                        : absl::StrCat("; what was asked for behind that is void: policy ",
                                       absl::StrJoin(policies, ", ")));
@@ -215,9 +231,10 @@ std::string Core::WhatRollbackWaitsFor(const Job& job) const {
         ", for ", absl::FormatDuration(absl::Floor(now_ - job.rollback.since, absl::Seconds(1))));
   }
   if (!checkpoints_listed_) return NotListedText();
-  if (!job.rollback.trouble.empty())
-    return absl::StrCat(job.rollback.trouble, "; tries again in ", absl::FormatDuration(kReadAgain),
-                        " at most");
+  const std::string& trouble = job.rollback.trouble;
+  if (!trouble.empty() || now_ < job.rollback.again_at)
+    return absl::StrCat(trouble, trouble.empty() ? "" : "; ", "tries again in ",
+                        absl::FormatDuration(kReadAgain), " at most");
   return "waits for the checkpoint that is being sealed";
 }
 

@@ -1,4 +1,5 @@
 // A job that has lost values goes back to its newest checkpoint, in a new era.
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -223,6 +224,91 @@ TEST_F(RollbackTest, ANewCheckpointIsProgress) {
   EXPECT_FALSE(explains());
 }
 
+TEST_F(RollbackTest, AShardThatIsAskedToStopDoesNotCount) {
+  JobSpec spec = Job("a");
+  spec.set_restarts_max(1);
+  Submit(spec);
+  RunBeyond(1);
+  for (uint32_t restarts = 1; restarts <= 2; ++restarts) {
+    CannotWrite("no space");
+    cluster.disk_hangs = restarts == 1;
+    cluster.shards["ps-0"].drained = true;
+    ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); })) << Reason();
+    if (restarts == 1) cluster.StartCoordinator();  // it does not forget what it was
+    cluster.disk_hangs = false;
+    Replace("ps-0");
+    CannotWrite("no space");
+    ASSERT_TRUE(GoesBack(restarts)) << Reason();
+    EXPECT_EQ(cluster.Status("a").restarts_in_row(), 0u);
+    EXPECT_THAT(cluster.Status("a").last_restart(),
+                HasSubstr("(which does not count, as the shard was asked to stop)"));
+    cluster.RunFor(absl::Seconds(1));
+  }
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(3)) << Reason();
+  EXPECT_EQ(cluster.Status("a").restarts_in_row(), 1u);
+}
+
+// ---- Which shards ----
+
+TEST_F(RollbackTest, AShardThatDoesNotSeeTheFolderGetsNothing) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  MiniCluster::MiniShard& blind = cluster.shards["ps-1"];
+  const auto led = [&] {
+    const JobReply job = cluster.Get("a");
+    return std::count_if(job.views().begin(), job.views().end(),
+                         [&](const View& view) { return view.primary() == blind.identity.id(); });
+  };
+  ASSERT_GT(led(), 0);
+  blind.checkpoint_error = "no such folder";
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(led(), 0);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, WaitsForAShardThatSeesTheFolder) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.shards["ps-1"].checkpoint_error = "no such folder";
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  cluster.shards["ps-0"].checkpoint_error = "no such folder";
+  cluster.RunFor(absl::Seconds(20));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("which too few shards can read: shard ps-0 does not see"),
+                              HasSubstr("shard ps-1 does not see"), HasSubstr("no such folder")));
+  cluster.shards["ps-0"].checkpoint_error.clear();
+  ASSERT_TRUE(GoesBack()) << Reason();
+}
+
+TEST_F(RollbackTest, AShardThatCannotReadItsFirstValuesIsAskedAgain) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  Replace("ps-0");
+  cluster.shards["ps-0"].refuses = "cannot read the checkpoint";
+  ASSERT_TRUE(Comes([&] {
+    return cluster.Status("a").restarts() == 1 && !State().rollback().empty();
+  })) << Reason();
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("on ps-0: cannot read the checkpoint"),
+                              HasSubstr("tries again in 10s at most")));
+  cluster.shards["ps-0"].refuses.clear();
+  ASSERT_TRUE(GoesBack(2)) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, NotForEver) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  Replace("ps-0");
+  cluster.shards["ps-0"].refuses = "cannot read the checkpoint";
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", FAILED); }, absl::Minutes(2))) << Reason();
+  EXPECT_EQ(cluster.Status("a").restarts(), 3u);
+}
+
 // ---- Which checkpoint ----
 
 TEST_F(RollbackTest, TheNextOlderOneIfTheNewestCannotBeRead) {
@@ -280,6 +366,62 @@ TEST_F(RollbackTest, ADiskThatFailsIsAskedAgain) {
   cluster.reads = absl::OkStatus();
   ASSERT_TRUE(GoesBack());
   EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, ADiskThatFailsForAMomentCostsNoProgress) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  const CheckpointInfo newest = Last();
+  const CheckpointId id = *ParseCheckpointId(newest.id());
+  cluster.damaged[id] = absl::UnavailableError("an error of the disk");
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("an error of the disk; tries again in 10s"));
+  cluster.damaged.clear();
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restored_from(), newest.id());
+  EXPECT_THAT(cluster.read, ElementsAre(id.number, id.number));
+}
+
+TEST_F(RollbackTest, TheOlderOneIfTheDiskFailsWithTheNewestForLong) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  const CheckpointId id = *ParseCheckpointId(Last().id());
+  cluster.damaged[id] = absl::UnavailableError("an error of the disk");
+  Replace("ps-0");
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", RUNNING); }, absl::Minutes(1))) << Reason();
+  EXPECT_THAT(cluster.read, ElementsAre(id.number, id.number, id.number, id.number - 1));
+}
+
+TEST_F(RollbackTest, AFolderThatIsNotMountedIsWaitedFor) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const std::string last = Last().id();
+  cluster.mounted = false;
+  Replace("ps-0");
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("cannot be read: its nonce is missing; tries again in 10s"));
+  cluster.mounted = true;
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restored_from(), last);
+}
+
+TEST_F(RollbackTest, AFolderThatIsNotMountedAtAStartIsWaitedFor) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const std::string last = Last().id();
+  cluster.mounted = false;
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(25));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("its nonce is missing"));
+  cluster.mounted = true;
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restored_from(), last);
 }
 
 TEST_F(RollbackTest, WhatOnlyLacksItsManifestIsWaitedFor) {
@@ -447,6 +589,38 @@ TEST_F(RollbackTest, ThePolicyIsThatOfTheCheckpoint) {
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
+TEST_F(RollbackTest, APolicyThatWasSetBeforeItWentOnIsVoidTheNextTime) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  ASSERT_TRUE(cluster.IsIn("a", PENDING));
+  SetPolicyRequest request;
+  request.set_name("a");
+  request.mutable_policy()->set_kind(Policy::SSP);
+  request.mutable_policy()->set_staleness(1);
+  cluster.Ask<event::SetPolicy>(request);
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  CannotWrite("no space");
+  ASSERT_TRUE(GoesBack());
+  EXPECT_EQ(cluster.Status("a").policy(), "ssp(1)");
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(2));
+  EXPECT_EQ(cluster.Status("a").policy(), "bsp");
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("is void: policy ssp(1)"));
+}
+
+TEST_F(RollbackTest, TheEndByWallTimeIsNoPolicyThatWasAskedFor) {
+  JobSpec spec = Job("a", /*every_steps=*/5);
+  spec.mutable_stop()->set_wall_time_seconds(3);
+  Submit(spec);
+  ASSERT_TRUE(Comes([&] { return absl::StrContains(cluster.JobLog("a"), "wallTime is over"); }));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_THAT(cluster.JobLog("a"), Not(HasSubstr("is void")));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
 TEST_F(RollbackTest, LeasesBehindTheCutAreVoid) {
   Submit(Job("a", 30, Policy::SSP));
   RunBeyond(1, /*steps=*/8);
@@ -537,11 +711,29 @@ TEST_F(RollbackTest, ComesBeforeJobsThatNeverRan) {
   Replace("ps-0");
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("b", PENDING)) << "the worker is kept while a checkpoint is read";
+  EXPECT_THAT(cluster.Status("b").reason(), HasSubstr("lets job a go on first, which goes back"));
   cluster.disk_hangs = false;
   ASSERT_TRUE(GoesBack());
   EXPECT_TRUE(cluster.IsIn("b", PENDING));
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EXPECT_TRUE(Ends("b", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, ACoordinatorThatRestartsKeepsTheWorkersToo) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.workers["worker-0"].idle_hands = true;
+  cluster.RunFor(absl::Minutes(1));  // since it was submitted
+  ASSERT_TRUE(cluster.IsIn("a", RUNNING)) << Reason();
+  Submit(Job("b"));
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(15));
+  EXPECT_TRUE(cluster.IsIn("b", PENDING));
+  cluster.workers["worker-0"].idle_hands = false;
+  cluster.disk_hangs = false;
+  ASSERT_TRUE(GoesBack()) << Reason();
 }
 
 TEST_F(RollbackTest, OthersDoNotWaitForADiskThatHangs) {

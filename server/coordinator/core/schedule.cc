@@ -194,8 +194,7 @@ bool Core::MayHaveTurn(const Job& job) const {
   for (const auto& [uid, holder] : supply.holders) {
     if (uid < job.uid()) kept += holder.usable - holder.spare;
   }
-  return supply.all() - kept >= job.spec().workers_min() &&
-         !Place(job, LiveShards(/*alone=*/false)).empty();
+  return supply.all() - kept >= job.spec().workers_min() && !Place(job, ShardsFor(job)).empty();
 }
 
 void Core::NoteTurn(Job& job) {
@@ -236,7 +235,7 @@ const Job* Core::JobThatComesBack() const {
 bool Core::StartIfPossible(Job& job, const Job* turn) {
   const std::vector<Worker*> workers = WorkersFor(job, job.spec().workers_min(), turn);
   if (workers.size() < job.spec().workers_min()) return false;
-  const std::vector<ShardId> places = Place(job, LiveShards(/*alone=*/false));
+  const std::vector<ShardId> places = Place(job, ShardsFor(job));
   if (places.empty()) {
     memory_awaited_ = true;
     return false;
@@ -294,6 +293,21 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
     load.room_bytes = alone ? room + shard.planned_bytes - more : room - std::min(room, more);
   }
   return shards;
+}
+
+// Those that can hold the job: its first values may come from a checkpoint, which they must see.
+// None while one still looks for it: else all would lie on those that were there before.
+std::vector<ShardLoad> Core::ShardsFor(const Job& job) const {
+  std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  if (!job.stored.description().has_restore() || !checkpoints_marked_.ok()) return loads;
+  const auto looks = [this](const ShardLoad& load) {
+    return StillLooks(shards_.at(load.id.value));
+  };
+  if (std::any_of(loads.begin(), loads.end(), looks)) return {};
+  std::erase_if(loads, [this](const ShardLoad& load) {
+    return !WhyBlind(shards_.at(load.id.value)).empty();
+  });
+  return loads;
 }
 
 // Places the primaries. Empty: there is no room for every copy.
@@ -361,7 +375,17 @@ std::string Core::WaitsFor(const Job& job) const {
   if (!shards) {
     return absl::StrCat("needs at least one shard: start one with `", options_.shard_command, "`");
   }
-  const std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
+  const std::vector<ShardLoad> loads = ShardsFor(job);
+  const std::vector<ShardLoad> live = LiveShards(/*alone=*/false);
+  if (loads.size() < live.size() && Place(job, loads).empty()) {
+    std::vector<std::string> blind;
+    for (const ShardLoad& load : live) {
+      const std::string why = WhyBlind(shards_.at(load.id.value));
+      if (!why.empty() && blind.size() < kHoldersShown) blind.push_back(why);
+    }
+    return absl::StrCat("begins with a checkpoint, which too few shards can read: ",
+                        absl::StrJoin(blind, "; "));
+  }
   if (loads.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED) {
     return absl::StrCat("needs two shards (durability: replicated): start another one with `",
                         options_.shard_command, "`");
@@ -395,6 +419,9 @@ std::string Core::WaitsFor(const Job& job) const {
                         Count(turn->spec().workers_min(), "worker"),
                         " and was passed by later jobs for a long time");
   }
+  const Job* const back = JobThatComesBack();
+  if (supply.available() >= least && back != nullptr && job.state.restarts_total() == 0)
+    return absl::StrCat("lets job ", back->name(), " go on first, which goes back to a checkpoint");
   return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
                       std::min(supply.available(), least), " of the cluster's ", supply.all(), held,
                       ": waits for ",
