@@ -231,7 +231,7 @@ TEST_F(RollbackTest, AShardThatIsAskedToStopDoesNotCount) {
   RunBeyond(1);
   for (uint32_t restarts = 1; restarts <= 2; ++restarts) {
     CannotWrite("no space");
-    cluster.disk_hangs = restarts == 1;
+    cluster.disk_hangs = true;
     cluster.shards["ps-0"].drained = true;
     ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); })) << Reason();
     if (restarts == 1) cluster.StartCoordinator();  // it does not forget what it was
