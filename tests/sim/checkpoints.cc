@@ -108,7 +108,8 @@ void Cluster::PlanDiskFaults() {
   DiskFaults& faults = disk_.faults();
   faults.no_space = OneOf(random, std::vector<double>{0, 0, 0.01, 0.05});
   faults.io_error = OneOf(random, std::vector<double>{0, 0, 0.005, 0.02});
-  faults.damage = OneOf(random, std::vector<double>{0, 0.1, 0.3});
+  faults.file_damage = OneOf(random, std::vector<double>{0, 0, 0.3});
+  faults.manifest_damage = OneOf(random, std::vector<double>{0, 0, 0.7});
   faults.slow = OneOf(random, std::vector<double>{0, 0.01, 0.05});
   NextDiskFault(0);
 }

@@ -13,11 +13,10 @@ namespace {
 
 enum class Does { kReads, kWrites };
 
-// How much more likely an Append to the file is damaged than one to a shard's, which has many.
 // Nobody reads back a nonce: a damaged one is another number.
-double WeightOf(const std::string& name) {
-  if (absl::StartsWith(name, "shard-")) return 1;
-  return absl::StartsWith(name, kManifestFile) ? 3 : 0;
+double DamageOf(const std::string& name, const DiskFaults& faults) {
+  if (absl::StartsWith(name, "shard-")) return faults.file_damage;
+  return absl::StartsWith(name, kManifestFile) ? faults.manifest_damage : 0;
 }
 
 }  // namespace
@@ -29,7 +28,7 @@ class SimDisk::Mounted final : public CheckpointDisk,
       : disk_(disk), process_(process), life_(process->life), shard_(shard), die_(std::move(die)) {}
 
   // Takes the operation's time, in which others go on.
-  absl::Status Begin(Does does, double damage_weight = 0) {
+  absl::Status Begin(Does does, const std::string& appends_to = "") {
     World& world = *disk_->world_;
     const bool counts = alive() && disk_->kill_at_ >= 0 && disk_->kills_shards_ == shard_;
     if (counts && disk_->kill_at_-- == 0) {
@@ -50,7 +49,7 @@ class SimDisk::Mounted final : public CheckpointDisk,
       fault = DiskFault::kIoError;
     } else if (does != Does::kReads && world.Draw("disk full", faults.no_space, process_->name)) {
       fault = DiskFault::kNoSpace;
-    } else if (world.Draw("damaged block", damage_weight * faults.damage, process_->name)) {
+    } else if (world.Draw("damaged block", DamageOf(appends_to, faults), process_->name)) {
       fault = world.random().Chance(0.5) ? DiskFault::kFlipBit : DiskFault::kDropHalf;
     }
     if (fault != DiskFault::kNone) disk_->stored_->FaultAt(disk_->stored_->operations(), fault);
@@ -107,14 +106,14 @@ class SimDisk::Mounted final : public CheckpointDisk,
 class SimDisk::OpenFile final : public CheckpointDisk::Writable, public CheckpointDisk::Readable {
  public:
   OpenFile(std::shared_ptr<Mounted> mounted, std::unique_ptr<Writable> writes,
-           std::unique_ptr<Readable> reads, double damage_weight)
+           std::unique_ptr<Readable> reads, std::string name)
       : mounted_(std::move(mounted)),
         writes_(std::move(writes)),
         reads_(std::move(reads)),
-        damage_weight_(damage_weight) {}
+        name_(std::move(name)) {}
 
   absl::Status Append(absl::string_view bytes) override {
-    STARLING_RETURN_IF_ERROR(mounted_->Begin(Does::kWrites, damage_weight_));
+    STARLING_RETURN_IF_ERROR(mounted_->Begin(Does::kWrites, name_));
     return writes_->Append(bytes);
   }
   absl::Status Sync() override {
@@ -131,21 +130,21 @@ class SimDisk::OpenFile final : public CheckpointDisk::Writable, public Checkpoi
   const std::shared_ptr<Mounted> mounted_;
   const std::unique_ptr<Writable> writes_;
   const std::unique_ptr<Readable> reads_;
-  const double damage_weight_;
+  const std::string name_;
 };
 
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Writable>> SimDisk::Mounted::Create(
     const std::string& folder, const std::string& name) {
   STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
   STARLING_ASSIGN_OR_RETURN(auto file, there().Create(folder, name));
-  return std::make_unique<OpenFile>(shared_from_this(), std::move(file), nullptr, WeightOf(name));
+  return std::make_unique<OpenFile>(shared_from_this(), std::move(file), nullptr, name);
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Readable>> SimDisk::Mounted::Open(
     const std::string& folder, const std::string& name, bool from_disk) {
   STARLING_RETURN_IF_ERROR(Begin(Does::kReads));
   STARLING_ASSIGN_OR_RETURN(auto file, there().Open(folder, name, from_disk));
-  return std::make_unique<OpenFile>(shared_from_this(), nullptr, std::move(file), 0);
+  return std::make_unique<OpenFile>(shared_from_this(), nullptr, std::move(file), name);
 }
 
 std::shared_ptr<CheckpointDisk> SimDisk::Mount(Process* process, bool shard,

@@ -17,7 +17,9 @@ namespace starling::sim {
 struct DiskFaults {
   double no_space = 0;  // of what writes
   double io_error = 0;
-  double damage = 0;  // an Append to a shard's file or a manifest stores something else, silently
+  // An Append stores something else, silently: one to a shard's file, one to a manifest.
+  double file_damage = 0;
+  double manifest_damage = 0;
   double slow = 0;
 };
 

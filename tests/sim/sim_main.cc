@@ -25,7 +25,7 @@ namespace {
 // One in so many seeds is run twice: its trace must be the same.
 constexpr uint64_t kTwiceEvery = 20;
 // Fewer seeds need not reach everything.
-constexpr uint64_t kSeedsThatReachAll = 300;
+constexpr uint64_t kSeedsThatReachAll = 1000;
 [[maybe_unused]] constexpr uint64_t kSeedsPerMutant = 2000;  // only where defences are masked
 
 // A run must reach each of these, or it has not shown what it should.
