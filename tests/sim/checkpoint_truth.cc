@@ -136,7 +136,7 @@ std::unique_ptr<CheckpointReader> CheckpointTruth::CheckWhole(
     const std::shared_ptr<MemoryDisk>& disk, const std::string& id, const std::string& when) {
   auto reader = CheckpointReader::Open(disk, *ParseCheckpointId(id), std::nullopt);
   absl::Status status = reader.status();
-  if (status.ok()) status = (*reader)->VerifyAll([](uint64_t) {});
+  if (status.ok()) status = (*reader)->VerifyAll([](uint64_t) { return true; });
   if (status.ok()) return *std::move(reader);
   world_->Violate(Promise::kWhole, absl::StrCat("checkpoint ", id, " ", when,
                                                 ", and a crash now would leave it damaged: ",
