@@ -287,6 +287,34 @@ TEST_F(CliTest, TheEndsStateIsTheExitCode) {
   }
 }
 
+// A script that waits for the job uses its file next.
+TEST_F(CliTest, WaitIsAlsoForTheFileOfItsValues) {
+  JobStatus status = Running();
+  status.set_state(SUCCEEDED);
+  OutputStatus& output = *status.mutable_output();
+  output.set_path("/outputs/a.safetensors");
+  std::vector<JobReply> replies;
+  for (const auto state : {OutputStatus::WAITING, OutputStatus::WRITING, OutputStatus::WRITTEN}) {
+    output.set_state(state);
+    replies.push_back(Reply(status));
+  }
+  cluster_.jobs = replies;
+  EXPECT_EQ(Run({"wait", "digits"}), 0);
+  EXPECT_GT(now_, absl::UnixEpoch());
+  EXPECT_THAT(err_.str(), HasSubstr("writes its values to /outputs/a.safetensors"));
+
+  output.set_state(OutputStatus::FAILED);
+  output.set_error("No space left on device");
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"wait", "digits"}), 1);
+  EXPECT_THAT(err_.str(), HasSubstr("not written to /outputs/a.safetensors: No space left"));
+  // Of a job that failed no file is expected.
+  output.set_error("the job is FAILED");
+  status.set_state(FAILED);
+  cluster_.jobs = {Reply(status)};
+  EXPECT_EQ(Run({"wait", "digits"}), 3);
+}
+
 TEST_F(CliTest, AFailedJobHasNoAccuracy) {
   JobStatus status = Running();
   AddEpoch(&status, 0.9);

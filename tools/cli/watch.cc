@@ -64,7 +64,19 @@ int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
                         : absl::StrFormat("test_loss=%.4f\n", evaluation->test_loss()))
                 << std::flush;
   }
-  return ExitCodeFor(status.state());
+  if (status.state() != SUCCEEDED || status.output().state() != OutputStatus::FAILED) {
+    return ExitCodeFor(status.state());
+  }
+  progress.Line(absl::StrCat("starling: ", status.name(), " succeeded, but its values were not ",
+                             "written to ", status.output().path(), ": ", status.output().error()));
+  return kExitError;
+}
+
+// Whether the file that the job asked for is still to come.
+bool AwaitsOutput(const JobStatus& status) {
+  const OutputStatus::State state = status.output().state();
+  return status.state() == SUCCEEDED &&
+         (state == OutputStatus::WAITING || state == OutputStatus::WRITING);
 }
 
 }  // namespace
@@ -95,11 +107,13 @@ absl::StatusOr<int> WatchJob(const std::string& name, absl::Time deadline, Clien
           progress.Line(absl::StrCat(name, "  ", EpochLine(result, status)));
         }
       }
-      if (IsEnd(status.state())) return End(status, progress, context);
+      const bool writes = AwaitsOutput(status);
+      if (IsEnd(status.state()) && !writes) return End(status, progress, context);
       std::string line = ProgressLine(status, reply->spec());
       if (context.terminal && line.size() >= static_cast<size_t>(context.columns)) {
         line = ShortProgressLine(status, reply->spec());
       }
+      if (writes) line = absl::StrCat(name, "  writes its values to ", status.output().path());
       progress.Progress(line);
     } else if (absl::IsUnavailable(reply.status()) && now - reached < kUnreachableMax) {
       progress.Progress("the coordinator does not answer; trying again for 30 s");
