@@ -589,6 +589,24 @@ TEST_F(RollbackTest, ThePolicyIsThatOfTheCheckpoint) {
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
+TEST_F(RollbackTest, ExplainSaysInASentenceWhatAJobThatGoesBackWaitsFor) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.disk_hangs = true;
+  Replace("ps-0");
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); }));
+  cluster.RunFor(absl::Seconds(1));
+  ExplainRequest request;
+  request.set_name("a");
+  const CallReply reply = cluster.Ask<event::Explain>(request);
+  std::string text;
+  for (const Finding& finding : std::get<ExplainReply>(reply).findings()) {
+    if (finding.cause() == "pending") text = finding.text();
+  }
+  EXPECT_THAT(text, AllOf(HasSubstr(": it goes back to a checkpoint: shard ps-0 at"),
+                          HasSubstr("; reads checkpoint ")));
+}
+
 TEST_F(RollbackTest, APolicyThatWasSetBeforeItWentOnIsVoidTheNextTime) {
   Submit(Job("a"));
   RunBeyond(1);
