@@ -601,8 +601,8 @@ TEST(Session, NamesStepWorkerAndLayerOfALossThatIsNotFinite) {
       << d.text();
 }
 
-TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
-  Driver d;
+// Serves, and computes unit 1 until its push is under way.
+FrameHeader PushOfUnit1(Driver& d) {
   d.Serve();
   d.AddLease(11, Item(0, 1));
   d.GiveOrders();
@@ -610,9 +610,15 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
   d.Values();
   d.Gradient(1, 2);
   d.Wait(absl::Seconds(1));
-  d.Forget();
   const FrameHeader push = d.sent().front();
-  ASSERT_EQ(push.type, FrameType::kPush);
+  EXPECT_EQ(push.type, FrameType::kPush);
+  return push;
+}
+
+TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
+  Driver d;
+  const FrameHeader push = PushOfUnit1(d);
+  d.Forget();
   d.Answer(push, FrameType::kError, Answer::kNonFinite, 0, "dense1.weight[3] is nan");
   EXPECT_EQ(d.Count("fault NON_FINITE: step 1 (epoch 0, micro-batches from 4), worker w (id 1): "
                     "dense1.weight[3] is nan"),
@@ -624,15 +630,7 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
 // No orders come again that would take the job away.
 TEST(Session, AFaultWhileAJobIsLeftEndsThat) {
   Driver d;
-  d.Serve();
-  d.AddLease(11, Item(0, 1));
-  d.GiveOrders();
-  d.Ack();
-  d.Values();
-  d.Gradient(1, 2);
-  d.Wait(absl::Seconds(1));
-  const FrameHeader push = d.sent().front();
-  ASSERT_EQ(push.type, FrameType::kPush);
+  const FrameHeader push = PushOfUnit1(d);
   d.TakeJobAway();
   d.GiveOrders();
   EXPECT_EQ(d.Count("close job"), 0u) << d.text();
@@ -644,15 +642,7 @@ TEST(Session, AFaultWhileAJobIsLeftEndsThat) {
 // This worker's memory or network damages what it sends: that is no fault of the job.
 TEST(Session, FramesThatArriveDamagedAgainAndAgainAreThisWorkersFault) {
   Driver d;
-  d.Serve();
-  d.AddLease(11, Item(0, 1));
-  d.GiveOrders();
-  d.Ack();
-  d.Values();
-  d.Gradient(1, 2);
-  d.Wait(absl::Seconds(1));
-  const FrameHeader push = d.sent().front();
-  ASSERT_EQ(push.type, FrameType::kPush);
+  const FrameHeader push = PushOfUnit1(d);
   for (int i = 1; i <= 5; ++i) {
     EXPECT_EQ(d.Count("fault"), 0u) << i;
     d.Answer(push, FrameType::kError, Answer::kBadDigest, 0, "digest of the payload");

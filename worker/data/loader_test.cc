@@ -151,7 +151,11 @@ TEST(Loader, SaysWhatIsStaged) {
   const auto loader = MakeLoader({});
   EXPECT_FALSE(loader->Ready(Train(0, 3)));
   ASSERT_TRUE(loader->Prefetch(Train(0, 3, 1)).ok());
-  while (!loader->Ready(Train(0, 3))) absl::SleepFor(absl::Milliseconds(1));
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!loader->Ready(Train(0, 3)) && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  ASSERT_TRUE(loader->Ready(Train(0, 3)));
   ASSERT_TRUE(loader->Take(Train(0, 3), Soon()).ok());
   EXPECT_FALSE(loader->Ready(Train(0, 3)));
 }

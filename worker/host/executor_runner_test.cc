@@ -99,8 +99,12 @@ TEST(ExecutorJob, DoesNotRequestAgainWhatWasTakenAhead) {
   EXPECT_EQ(job->Upcoming(), std::nullopt);
   ASSERT_TRUE(job->Prefetch(second[0]).ok());
   EXPECT_EQ(job->Upcoming(), second[0]);
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
   for (uint64_t id : {5, 6, 7}) {
-    while (!job->loader().Ready(range(id, 1))) absl::SleepFor(absl::Milliseconds(1));
+    while (!job->loader().Ready(range(id, 1)) && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    ASSERT_TRUE(job->loader().Ready(range(id, 1))) << id;
   }
   EXPECT_FALSE(job->loader().Ready(range(4, 1)));
   job->Begin(second);
