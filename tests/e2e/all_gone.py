@@ -1,70 +1,60 @@
 """Every process of a local cluster is killed at once, in the middle of a job, and `starling local
 up` is run again: the job goes on from its last checkpoint without another command.
 
-The job asks for no checkpoints, so it has those of a local cluster, one a minute. It is killed
-shortly before the next one, when most is lost. Prints how much that was, in time of training.
+The job asks for no checkpoints, so it has those of a local cluster, one a minute. Two are waited
+for, to see how far they are apart, and the kill comes at a random moment before the next. Prints
+how much was lost, in time of training.
 """
 
 import json
-import os
+import random
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from tests.e2e.bsp_matrix_test import ADAM, LAYERS, write_idx
-from tests.e2e.cluster import binary, job_file, wait_until
+from tests.e2e.cluster import job_file, wait_until
+from tests.e2e.local_cluster import LocalCluster
 
-BEYOND = 50.0  # seconds of training after the last checkpoint
 LOST_MAX = 60.0
 JOB = "endless"
 
 
-class Local:
-    """A local cluster with a state folder of its own."""
+def checked(result):
+    if result.returncode != 0:
+        raise RuntimeError(f"{result.args}: exit {result.returncode}: {result.stderr}")
 
-    def __init__(self, home):
-        self.home = Path(home)
-        self.state = self.home / "starling" / "local"
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(home)}
-        self.environment.pop("STARLING_COORDINATOR", None)
 
-    def __call__(self, *args, check=True):
-        command = [binary("tools/cli/starling"), *args]
-        result = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=120
-        )
-        if check and result.returncode != 0:
-            raise RuntimeError(f"{args}: exit {result.returncode}: {result.stderr}")
-        return result
+def status_of(cluster):
+    """None: the coordinator does not answer."""
+    result = cluster.starling("describe", "job", JOB, "-o", "json")
+    return json.loads(result.stdout)["status"] if result.returncode == 0 else None
 
-    def up(self):
-        self("local", "up", "--shards", "2", "--workers", "2", "--detach")
 
-    def status(self):
-        """None: the coordinator does not answer."""
-        result = self("describe", "job", JOB, "-o", "json", check=False)
-        return json.loads(result.stdout)["status"] if result.returncode == 0 else None
+class Checkpoints:
+    """What is seen of a job's checkpoints by looking again and again."""
 
-    def kill_all(self):
-        daemons = [int(path.read_text()) for path in (self.state / "run").glob("*.pid")]
-        stat = Path(f"/proc/{daemons[0]}/stat").read_text()
-        supervisor = int(stat.rsplit(")", 1)[1].split()[1])
-        for pid in [supervisor, *daemons]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it dies with its supervisor
-        wait_until(
-            lambda: not any(Path(f"/proc/{pid}").exists() for pid in daemons), 10, "their end"
-        )
+    def __init__(self):
+        self.last = None  # its id
+        self.count = 0
+        self.oldest = 0.0  # seconds: the greatest age at which the last one was still the last
+        self.taking = 0.0  # seconds: the longest that one took
+
+    def see(self, status):
+        seen = (status or {}).get("checkpoint", {})
+        if "last" not in seen:
+            return
+        if seen["last"]["id"] != self.last:
+            self.last = seen["last"]["id"]
+            self.count += 1
+        self.oldest = max(self.oldest, seen["ageSeconds"])
+        self.taking = max(self.taking, seen.get("lastSeconds", 0.0))
 
 
 def run(folder):
-    local = Local(folder)
+    cluster = LocalCluster(folder)
     images, labels = write_idx(Path(folder), samples=1000)
     data = {"train": {"idx": {"images": images, "labels": labels}}}
     job = job_file(
@@ -78,21 +68,28 @@ def run(folder):
     )
     file = Path(folder) / "job.json"
     file.write_text(json.dumps(job))
-    local.up()
+    checked(cluster.up())
     try:
-        local("submit", "-f", str(file))
+        checked(cluster.starling("submit", "-f", str(file)))
+        checkpoints = Checkpoints()
 
-        def so_far():
-            status = local.status()
-            age = (status or {}).get("checkpoint", {}).get("ageSeconds", 0)
-            return status if BEYOND <= age < LOST_MAX else None
+        def two():
+            checkpoints.see(status_of(cluster))
+            return checkpoints.count >= 2
 
-        before = wait_until(so_far, 300, "a checkpoint, and most of a minute after it", 0.2)
+        wait_until(two, 300, "two checkpoints", 0.2)
+        kill_at = time.monotonic() + random.uniform(0, LOST_MAX)
+        before = None
+        while time.monotonic() < kill_at:
+            before = status_of(cluster) or before
+            checkpoints.see(before)
+            time.sleep(min(0.2, max(0.0, kill_at - time.monotonic())))
+        before = status_of(cluster) or before
         begin = time.monotonic()
-        local.kill_all()
-        local.up()
+        cluster.kill_all()
+        checked(cluster.up())
         after = wait_until(
-            lambda: (status := local.status())
+            lambda: (status := status_of(cluster))
             and status["state"] == "RUNNING"
             and status.get("restarts", 0) > 0
             and status,
@@ -102,17 +99,20 @@ def run(folder):
         )
         away = time.monotonic() - begin
         step = int(re.search(r"goes back to step (\d+)", after["lastRestart"])[1])
-        wait_until(lambda: int(local.status()["step"]) > step, 60, "new steps")
-        lost = before["runningSeconds"] - after["runningSeconds"]
+        wait_until(lambda: int(status_of(cluster)["step"]) > step, 60, "new steps")
+        taken = before["checkpoint"]
+        lost = max(taken["ageSeconds"], before["runningSeconds"] - after["runningSeconds"])
+        apart = checkpoints.oldest - checkpoints.taking
         print(
             f"figure: killed at step {before['step']} and back at step {step} {away:.1f} s later; "
-            f"{lost:.1f} s of training lost, {after['restarts']} rollback"
+            f"{lost:.1f} s of training lost, checkpoints {apart:.1f} s apart and "
+            f"{checkpoints.taking:.2f} s to take one, {after['restarts']} rollback"
         )
-        taken = before["checkpoint"]["last"]
-        good = after["restarts"] == 1 and step >= int(taken["step"]) and lost <= LOST_MAX
+        whole = step >= int(taken["last"]["step"])
+        good = after["restarts"] == 1 and whole and max(lost, apart) <= LOST_MAX
         return 0 if good else 1
     finally:
-        local("local", "down", check=False)
+        cluster.starling("local", "down")
 
 
 if __name__ == "__main__":

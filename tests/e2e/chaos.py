@@ -124,6 +124,10 @@ def add_double_fault(result, seed, log):
     except KeyboardInterrupt:
         result["interrupted"] = True
         return
+    except Exception as error:  # the faults before it are told all the same
+        text = f"{type(error).__name__}: {error}"
+        result["promises"].append({"promise": double_fault.PROMISE, "found": text, "held": False})
+        return
     what, text, held = double_fault.promise(found)
     result["double_fault"] = found
     result["promises"].append({"promise": what, "found": text, "held": held})

@@ -15,6 +15,7 @@ EPOCHS = 40
 RULE = {"everySteps": 60, "keep": 2}
 DOWN_MAX = 3.0  # seconds from the kills until both shards are started again
 JOB = "double"
+PROMISE = "both copies of a partition die: exactly one rollback, and each sample counts once"
 
 
 def submit(cluster):
@@ -88,7 +89,7 @@ def promise(result):
     """(promise, what was found, whether it held)."""
     exact = (result.get("lost"), result.get("twice")) == (0, 0)
     return (
-        "both copies of a partition die: exactly one rollback, and each sample counts once",
+        PROMISE,
         ", ".join(f"{key} {value}" for key, value in result.items()),
         result["state"] == "SUCCEEDED" and result["restarts"] == 1 and exact,
     )

@@ -12,6 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from tests.e2e.cluster import binary, wait_until
+from tests.e2e.local_cluster import LocalCluster, alive
 
 JOB = """
 apiVersion: starling/v1
@@ -28,32 +29,17 @@ spec:
 """
 
 
-def alive(pid):
-    """Whether the process runs: zombies do not."""
-    try:
-        return not Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 class LocalClusterTest(unittest.TestCase):
     def setUp(self):
         self.home = Path(tempfile.mkdtemp(prefix="starling-local-"))
         self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(self.home)}
-        self.environment.pop("STARLING_COORDINATOR", None)
-        self.state = self.home / "starling" / "local"
+        self.cluster = LocalCluster(self.home)
+        self.state = self.cluster.state
         (self.home / "job.yaml").write_text(JOB)
         self.addCleanup(self.starling, "local", "down", expect=None)
 
     def starling(self, *args, expect=0):
-        result = subprocess.run(
-            [binary("tools/cli/starling"), *args],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        result = self.cluster.starling(*args)
         if expect is not None:
             self.assertEqual(result.returncode, expect, f"{args}: {result.stdout}{result.stderr}")
         return result
@@ -73,7 +59,7 @@ class LocalClusterTest(unittest.TestCase):
             return None
 
     def pids(self):
-        return [int(path.read_text()) for path in (self.state / "run").glob("*.pid")]
+        return self.cluster.pids()
 
     def incarnation(self, worker):
         workers = json.loads(self.starling("get", "workers", "-o", "json").stdout)
@@ -181,14 +167,7 @@ class LocalClusterTest(unittest.TestCase):
     def test_what_ran_goes_on_after_every_process_was_killed_at_once(self):
         address = self.up()
         step = self.submit_endless()
-        pids = self.pids()
-        supervisor = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
-        for pid in [supervisor, *pids]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # it died with its supervisor
-        wait_until(lambda: not any(alive(pid) for pid in pids), 10, "all to end")
+        self.cluster.kill_all()
         self.assertEqual(self.up(), address, "it listens where it did")
         self.check_goes_on(step)
         job = json.loads(self.starling("describe", "job", "endless", "-o", "json").stdout)
@@ -248,7 +227,7 @@ class LocalClusterTest(unittest.TestCase):
         both = [
             subprocess.Popen(
                 command,
-                env=self.environment,
+                env=self.cluster.environment,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -273,7 +252,7 @@ class LocalClusterTest(unittest.TestCase):
     def test_ctrl_c_stops_a_cluster_in_the_foreground(self):
         process = subprocess.Popen(
             [binary("tools/cli/starling"), "local", "up"],
-            env=self.environment,
+            env=self.cluster.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -298,7 +277,7 @@ class LocalClusterTest(unittest.TestCase):
                 "--set",
                 "stop.epochs=100000",
             ],
-            env=self.environment,
+            env=self.cluster.environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

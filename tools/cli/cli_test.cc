@@ -293,12 +293,10 @@ TEST_F(CliTest, WaitIsAlsoForTheFileOfItsValues) {
   status.set_state(SUCCEEDED);
   OutputStatus& output = *status.mutable_output();
   output.set_path("/outputs/a.safetensors");
-  std::vector<JobReply> replies;
   for (const auto state : {OutputStatus::WAITING, OutputStatus::WRITING, OutputStatus::WRITTEN}) {
     output.set_state(state);
-    replies.push_back(Reply(status));
+    cluster_.jobs.push_back(Reply(status));
   }
-  cluster_.jobs = replies;
   EXPECT_EQ(Run({"wait", "digits"}), 0);
   EXPECT_GT(now_, absl::UnixEpoch());
   EXPECT_THAT(err_.str(), HasSubstr("writes its values to /outputs/a.safetensors"));
