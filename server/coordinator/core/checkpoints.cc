@@ -12,6 +12,7 @@ constexpr uint64_t kStepsAhead = 2;
 constexpr int kDoublingsMax = 20;
 constexpr absl::Duration kRetryWait = absl::Seconds(10);
 constexpr absl::Duration kRetryWaitMax = absl::Minutes(10);
+constexpr absl::Duration kLead = absl::Seconds(1);  // some take longer than the one before
 constexpr size_t kDigestBytes = 16;
 
 // Ascends from older to newer: other clusters' by their time, this one's by their numbers.
@@ -22,10 +23,12 @@ auto Age(uint64_t cluster, const CheckpointId& id, const CheckpointInfo& info) {
 
 }  // namespace
 
-bool IsCheckpointDue(const Checkpoint& rule, uint64_t steps, absl::Duration time) {
+bool IsCheckpointDue(const Checkpoint& rule, uint64_t steps, absl::Duration time,
+                     absl::Duration takes) {
   if (steps == 0) return false;
   if (rule.every_steps() > 0) return steps >= rule.every_steps();
-  return rule.every_seconds() > 0 && time >= absl::Seconds(rule.every_seconds());
+  const absl::Duration every = absl::Seconds(rule.every_seconds());
+  return rule.every_seconds() > 0 && time + std::min(takes + kLead, every / 2) >= every;
 }
 
 absl::Duration CheckpointRetryWait(const Checkpoint& rule, int failures) {

@@ -23,8 +23,11 @@ namespace starling::coordinator {
 using KnownCheckpoints = std::map<CheckpointId, CheckpointInfo>;
 
 // Whether the next one is due, by `rule`: so many steps and so much time after the last one was
-// cut, or after the job began. Without a new step none is.
-bool IsCheckpointDue(const Checkpoint& rule, uint64_t steps, absl::Duration time);
+// cut, or after the job began. Without a new step none is. The rule's seconds are those that may be
+// lost, so the next one begins early enough to be whole by then: `takes` is what the last one took;
+// at most half of the time goes for that.
+bool IsCheckpointDue(const Checkpoint& rule, uint64_t steps, absl::Duration time,
+                     absl::Duration takes);
 
 // How long to wait after the given number of failures in a row, at least 1.
 absl::Duration CheckpointRetryWait(const Checkpoint& rule, int failures);

@@ -28,15 +28,24 @@ Checkpoint EverySeconds(double seconds) {
 }
 
 TEST(CheckpointDue, CountsWhatTheRuleCounts) {
-  EXPECT_FALSE(IsCheckpointDue(EverySteps(10), 9, absl::Hours(9)));
-  EXPECT_TRUE(IsCheckpointDue(EverySteps(10), 10, absl::ZeroDuration()));
-  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 1000, absl::Seconds(59)));
-  EXPECT_TRUE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(60)));
-  EXPECT_FALSE(IsCheckpointDue(Checkpoint(), 1000, absl::Hours(9))) << "no rule";
+  const absl::Duration no = absl::ZeroDuration();
+  EXPECT_FALSE(IsCheckpointDue(EverySteps(10), 9, absl::Hours(9), no));
+  EXPECT_TRUE(IsCheckpointDue(EverySteps(10), 10, no, no));
+  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 1000, absl::Seconds(58), no));
+  EXPECT_TRUE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(59), no));
+  EXPECT_FALSE(IsCheckpointDue(Checkpoint(), 1000, absl::Hours(9), no)) << "no rule";
 }
 
 TEST(CheckpointDue, WhatHasNotChangedIsNotTakenAgain) {
-  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 0, absl::Hours(9)));
+  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 0, absl::Hours(9), absl::ZeroDuration()));
+}
+
+TEST(CheckpointDue, IsWholeBeforeMoreIsAtStake) {
+  const absl::Duration takes = absl::Seconds(9);
+  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(49), takes));
+  EXPECT_TRUE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(50), takes));
+  EXPECT_FALSE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(29), absl::Minutes(5)));
+  EXPECT_TRUE(IsCheckpointDue(EverySeconds(60), 1, absl::Seconds(30), absl::Minutes(5)));
 }
 
 TEST(CheckpointRetry, ComesTwiceAsLateEachTimeWithinItsBounds) {

@@ -82,7 +82,7 @@ void Core::NoteCheckpointDue(Job& job, uint64_t done) const {
   // One that lies ahead could not be read when the job went back.
   const uint64_t from = last != nullptr && last->step() <= done ? last->step() : job.first_step();
   if (!IsCheckpointDue(job.spec().checkpoint(), done - std::min(done, from),
-                       now_ - progress.last_cut)) {
+                       now_ - progress.last_cut, absl::Seconds(progress.last_seconds))) {
     progress.due_since = absl::InfiniteFuture();
   } else if (progress.due_since == absl::InfiniteFuture()) {
     progress.due_since = now_;
