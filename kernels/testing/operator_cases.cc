@@ -119,8 +119,8 @@ void AddPlanes(std::vector<OperatorCase>& cases) {
                        {.kernel = {3, 3}, .padding = {2, 2}, .dilation = {2, 2}, .groups = 16}));
   cases.push_back(Conv("depthwise_multiplier", {2, 6, 7, 7}, 12,
                        {.kernel = {3, 3}, .padding = {1, 1}, .groups = 6}));
-  cases.push_back(Conv("groups_blocks", {2, 32, 5, 7}, 64,
-                       {.kernel = {3, 3}, .stride = {2, 1}, .padding = {1, 1}, .groups = 2}));
+  cases.push_back(Conv("groups_blocks", {2, 32, 5, 7}, 32,
+                       {.kernel = {3, 1}, .stride = {2, 1}, .padding = {1, 0}, .groups = 2}));
   cases.push_back(Conv("groups_pointwise", {1, 30, 5, 5}, 20, {.kernel = {1, 1}, .groups = 5}));
   cases.push_back(Conv("dilation_groups", {1, 6, 17, 13}, 9,
                        {.kernel = {3, 3}, .padding = {3, 3}, .dilation = {3, 3}, .groups = 3}));

@@ -73,10 +73,15 @@ const CallReply* MiniCluster::Answer(CallId call) const {
   return it == answers_.end() ? nullptr : &it->second;
 }
 
+std::optional<CallReply> MiniCluster::TakeAnswer(CallId call) {
+  auto answer = answers_.extract(call.value);
+  if (answer.empty()) return std::nullopt;
+  return std::move(answer.mapped());
+}
+
 CallReply MiniCluster::Await(CallId call) {
   RunUntil([&] { return Answer(call) != nullptr; }, absl::Minutes(10));
-  const CallReply* reply = Answer(call);
-  return reply != nullptr ? *reply : CallReply(absl::DeadlineExceededError("no answer"));
+  return TakeAnswer(call).value_or(CallReply(absl::DeadlineExceededError("no answer")));
 }
 
 RegisterReply MiniCluster::Register(Role role, const std::string& name, const std::string& address,
@@ -207,8 +212,8 @@ void MiniCluster::RunFor(absl::Duration time) {
 // ---- Workers ----
 
 void MiniCluster::Report(MiniWorker& worker) {
-  if (const CallReply* reply = Answer(worker.call); reply != nullptr) {
-    if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
+  if (const auto reply = TakeAnswer(worker.call)) {
+    if (const auto* orders = std::get_if<WorkerOrders>(&*reply)) TakeOrders(worker, *orders);
     worker.call = CallId();
   }
   WorkerReport report;
@@ -253,9 +258,9 @@ void MiniCluster::Report(MiniWorker& worker) {
   const CallId held = std::exchange(worker.call, NewCall());
   Step(event::WorkerReport{worker.call, report});
   for (const CallId call : {held, worker.call}) {
-    const CallReply* reply = Answer(call);
-    if (reply == nullptr) continue;
-    if (const auto* orders = std::get_if<WorkerOrders>(reply)) TakeOrders(worker, *orders);
+    const auto reply = TakeAnswer(call);
+    if (!reply) continue;
+    if (const auto* orders = std::get_if<WorkerOrders>(&*reply)) TakeOrders(worker, *orders);
     if (call == worker.call) worker.call = CallId();
   }
 }
@@ -532,10 +537,10 @@ void MiniCluster::ReportCheckpoint(MiniShard& shard, const ShardJob& orders, Sha
 
 void MiniCluster::Report(MiniShard& shard) {
   const auto take = [&](CallId call) {
-    const CallReply* reply = Answer(call);
-    if (reply == nullptr) return;
+    const auto reply = TakeAnswer(call);
+    if (!reply) return;
     if (call == shard.call) shard.call = CallId();
-    if (const auto* orders = std::get_if<ShardOrders>(reply)) TakeOrders(shard, *orders);
+    if (const auto* orders = std::get_if<ShardOrders>(&*reply)) TakeOrders(shard, *orders);
   };
   take(shard.call);
   shard.times.set_pushes(shard.times.pushes() + shard.pace.pushes());
@@ -617,9 +622,9 @@ CallReply MiniCluster::Submit(const SubmitRequest& request) {
 JobReply MiniCluster::Get(const std::string& job) {
   JobRequest request;
   request.set_name(job);
-  const CallReply reply = Ask<event::GetJob>(request);
-  const auto* got = std::get_if<JobReply>(&reply);
-  return got != nullptr ? *got : JobReply();
+  CallReply reply = Ask<event::GetJob>(request);
+  auto* got = std::get_if<JobReply>(&reply);
+  return got != nullptr ? std::move(*got) : JobReply();
 }
 
 std::string MiniCluster::JobLog(const std::string& job) {

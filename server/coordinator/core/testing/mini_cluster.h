@@ -118,6 +118,8 @@ class MiniCluster {
   void Tick();
   // The answer, or nullptr while the call is held.
   const CallReply* Answer(CallId call) const;
+  // The same, which is then forgotten.
+  std::optional<CallReply> TakeAnswer(CallId call);
   // Makes a new call and returns its answer, after as many rounds as it is held.
   template <typename Event, typename... Request>
   CallReply Ask(const Request&... request) {
@@ -151,7 +153,7 @@ class MiniCluster {
   CallReply Submit(const JobSpec& spec, uint64_t nonce = 0, bool dry_run = false);
   CallReply Submit(const SubmitRequest& request);
   JobReply Get(const std::string& job);
-  JobStatus Status(const std::string& job) { return Get(job).status(); }
+  JobStatus Status(const std::string& job) { return std::move(*Get(job).mutable_status()); }
   bool IsIn(const std::string& job, JobState state) { return Status(job).state() == state; }
   std::string JobLog(const std::string& job);  // one sentence a line
 
