@@ -1,14 +1,10 @@
-"""tests/e2e/chaos.py and bsp_kill.py: short runs on real processes, and the report on literals."""
+"""tests/e2e/chaos.py: a short run on real processes, and the report on literals."""
 
-import random
-import tempfile
 import unittest
 
-from tests.e2e import bsp_kill, chaos, double_fault
+from tests.e2e import chaos
 from tests.e2e.applied import Update
-from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.chaos_report import Updates, measure, percentile, promises, summarize, table
-from tests.e2e.cluster import Cluster
 from tests.e2e.faults import CUT, KILL, PAUSE, Fault
 
 # Processes of shards.
@@ -115,13 +111,6 @@ class Report(unittest.TestCase):
         self.assertEqual(len(judged(5.1, busy)), 1)
         self.assertEqual(judged(0.5, updates()), ["training does not stop for the coordinator"])
 
-    def test_a_double_fault_is_one_rollback(self):
-        found = {"state": "SUCCEEDED", "restarts": 1, "lost": 0, "twice": 0}
-        self.assertTrue(double_fault.promise(found)[2])
-        for what, value in (("restarts", 0), ("restarts", 2), ("lost", 1), ("twice", 1)):
-            self.assertFalse(double_fault.promise({**found, what: value})[2], what)
-        self.assertFalse(double_fault.promise({"state": "FAILED", "restarts": 1})[2])
-
     def test_the_table_has_a_row_per_role_and_fault(self):
         seen = updates((99.0, 0, OLD), (101.0, 0, OTHER))
         worker = Fault("worker", "worker-0", PAUSE, 20, 100.0, 101.0)
@@ -142,19 +131,6 @@ class OnRealProcesses(unittest.TestCase):
         self.assertTrue(result["promises"][0]["held"], result["promises"][0])
         shards = [fault for fault in result["faults"] if fault["role"] == "shard"]
         self.assertTrue(any(fault["first_ack"] for fault in shards), shards)
-
-    def test_both_copies_of_a_partition_die(self):
-        found = double_fault.run(1, chaos.Log())
-        self.assertTrue(double_fault.promise(found)[2], found)
-
-    def test_a_kill_within_a_step_changes_no_bit(self):
-        with tempfile.TemporaryDirectory() as folder, Cluster(
-            shards=chaos.SHARDS, workers=chaos.WORKERS, worker_flags=["--lanes", "1"]
-        ) as cluster:
-            runs = bsp_kill.Runs(cluster, write_idx(folder, samples=1000), chaos.Log())
-            runs.judge("undisturbed", runs.begin("undisturbed"))
-            bsp_kill.kill_within_steps(runs, 1, random.Random(1))
-            self.assertEqual(len(runs.digests), 1, runs.digests)
 
 
 if __name__ == "__main__":

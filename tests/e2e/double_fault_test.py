@@ -1,0 +1,22 @@
+"""tests/e2e/double_fault.py: both copies of a partition die, and the job goes back once."""
+
+import unittest
+
+from tests.e2e import chaos, double_fault
+
+
+class DoubleFault(unittest.TestCase):
+    def test_a_double_fault_is_one_rollback(self):
+        found = {"state": "SUCCEEDED", "restarts": 1, "lost": 0, "twice": 0}
+        self.assertTrue(double_fault.promise(found)[2])
+        for what, value in (("restarts", 0), ("restarts", 2), ("lost", 1), ("twice", 1)):
+            self.assertFalse(double_fault.promise({**found, what: value})[2], what)
+        self.assertFalse(double_fault.promise({"state": "FAILED", "restarts": 1})[2])
+
+    def test_both_copies_of_a_partition_die(self):
+        found = double_fault.run(1, chaos.Log())
+        self.assertTrue(double_fault.promise(found)[2], found)
+
+
+if __name__ == "__main__":
+    unittest.main()
