@@ -290,6 +290,8 @@ class Core {
   void LookAtPending();
   const Job* JobWithTurn() const;
   const Job* JobThatComesBack() const;
+  static bool Ran(const Job& job);
+  static const Job* KeptFor(const Job& job, const Job* back, const Job* turn);
   bool StartIfPossible(Job& job, const Job* turn);
   void StartJob(Job& job, const std::vector<Worker*>& workers, const std::vector<ShardId>& places);
   std::vector<ShardLoad> LiveShards(bool alone) const;

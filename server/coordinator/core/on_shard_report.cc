@@ -41,9 +41,12 @@ void Core::On(const event::ShardReport& event) {
     shard.sequence = report.sequence();
     shard.memory_room = report.memory_room();
     shard.trouble = std::string(CutUtf8(report.trouble(), limits::kFaultBytesMax));
+    std::string error(CutUtf8(report.checkpoint_error(), limits::kFaultBytesMax));
+    // Jobs may wait for shards that see the folder.
+    schedule_ |= shard.checkpoint_nonce != report.checkpoint_nonce();
+    schedule_ |= shard.checkpoint_error != error;
     shard.checkpoint_nonce = report.checkpoint_nonce();
-    shard.checkpoint_error =
-        std::string(CutUtf8(report.checkpoint_error(), limits::kFaultBytesMax));
+    shard.checkpoint_error = std::move(error);
     shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));
     SuspectUnreached(shard, report);
     TakeHeld(shard, report);

@@ -147,6 +147,44 @@ TEST_F(RollbackTest, TheLossOfBothCopiesGoesBackOnce) {
   EachItemOnce(1, 4, 100);
 }
 
+// Though its shards come back late, and look for the folder first.
+TEST_F(RollbackTest, GoesOnBeforeJobsThatNeverRanOnceShardsAreBack) {
+  for (const absl::Duration away : {absl::Seconds(1), absl::Seconds(45)}) {
+    SCOPED_TRACE(away);
+    Submit(Job("a"));
+    RunBeyond(1);
+    Submit(Job("b", /*every_steps=*/0));  // there is one worker
+    KillShards();
+    ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+    cluster.RunFor(away);
+    for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+    ASSERT_TRUE(GoesBack()) << Reason();
+    EXPECT_TRUE(cluster.IsIn("b", PENDING));
+    EXPECT_TRUE(Ends("a", SUCCEEDED));
+    EXPECT_TRUE(Ends("b", SUCCEEDED));
+    for (const char* name : {"a", "b"}) ASSERT_TRUE(AskJob<event::DeleteJob>(name).ok());
+  }
+}
+
+// It cannot go on for long, and does not keep its workers idle.
+TEST_F(RollbackTest, OthersDoNotWaitForAJobThatLacksWorkers) {
+  JobSpec spec = Job("a");
+  spec.set_workers_min(2);
+  spec.set_workers_max(2);
+  cluster.AddWorker("worker-1");
+  Submit(spec);
+  RunBeyond(1);
+  Submit(Job("b", /*every_steps=*/0));
+  cluster.workers["worker-1"].alive = false;
+  Replace("ps-0");
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  cluster.RunFor(absl::Seconds(20));
+  EXPECT_TRUE(cluster.IsIn("b", PENDING));
+  EXPECT_THAT(cluster.Status("b").reason(), HasSubstr("lets job a go on first, which goes back"));
+  EXPECT_TRUE(Comes([&] { return cluster.IsIn("b", RUNNING); })) << cluster.Status("b").reason();
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+}
+
 TEST_F(RollbackTest, WithoutACheckpointTheJobEnds) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));

@@ -93,22 +93,17 @@ void Core::Schedule() {
                                   [this](const auto& entry) { return TakesCopies(entry.second); });
   memory_awaited_ = false;
   const Job* turn = JobWithTurn();
-  const Job* const back = JobThatComesBack();
+  const Job* back = JobThatComesBack();
   uint32_t available = SupplyFor(nullptr, nullptr).available();
-  // Jobs that have run before go on first.
-  const auto ran = [](const Job* job) { return job->state.restarts_total() > 0; };
   std::vector<Job*> waiting = JobsIn(PENDING);
-  std::stable_partition(waiting.begin(), waiting.end(), ran);
+  std::stable_partition(waiting.begin(), waiting.end(), [](const Job* job) { return Ran(*job); });
   for (Job* const pending : waiting) {
     Job& job = *pending;
     if (RollsBack(job)) continue;
     const bool enough = shards && job.spec().workers_min() <= available;
-    const Job* first = ran(&job)                                    ? nullptr
-                       : back != nullptr                            ? back
-                       : turn != nullptr && turn->uid() < job.uid() ? turn
-                                                                    : nullptr;
-    if (enough && StartIfPossible(job, first)) {
+    if (enough && StartIfPossible(job, KeptFor(job, back, turn))) {
       if (turn == &job) turn = nullptr;
+      if (back == &job) back = JobThatComesBack();
       available = SupplyFor(nullptr, nullptr).available();
     } else if (!std::exchange(job.told_waiting, true)) {
       Log(job, WaitsFor(job));
@@ -211,7 +206,7 @@ void Core::LookAtPending() {
   pending_seen_ = now_;
   for (Job* const pending : JobsIn(PENDING)) {
     AdvanceRollback(*pending);
-    schedule_ |= RollsBack(*pending);  // its workers are kept for a while
+    schedule_ |= RollsBack(*pending) || Ran(*pending);  // its workers are kept for a while
     if (pending->state.state() == PENDING) NoteTurn(*pending);
   }
   schedule_ |= memory_awaited_;
@@ -224,12 +219,28 @@ const Job* Core::JobWithTurn() const {
   return nullptr;
 }
 
+// Whether it has run before, and goes on from a checkpoint.
+bool Core::Ran(const Job& job) { return job.state.restarts_total() > 0; }
+
+// Its workers are kept while its checkpoint is read, and until new shards have found that.
 const Job* Core::JobThatComesBack() const {
+  const bool look = std::any_of(shards_.begin(), shards_.end(), [this](const auto& entry) {
+    return TakesCopies(entry.second) && StillLooks(entry.second);
+  });
   for (const uint64_t uid : UidsIn(PENDING)) {
     const Job& job = jobs_.at(uid);
-    if (RollsBack(job) && now_ < job.pending_since + kKeepWorkers) return &job;
+    const bool soon = now_ < job.pending_since + kKeepWorkers;
+    if (RollsBack(job) ? soon : Ran(job) && (soon || look)) return &job;
   }
   return nullptr;
+}
+
+// The job for which this one leaves workers alone; null: none. `back`: that which comes back;
+// `turn`: that which has its turn.
+const Job* Core::KeptFor(const Job& job, const Job* back, const Job* turn) {
+  if (Ran(job)) return nullptr;
+  if (back != nullptr) return back;
+  return turn != nullptr && turn->uid() < job.uid() ? turn : nullptr;
 }
 
 bool Core::StartIfPossible(Job& job, const Job* turn) {
@@ -413,15 +424,15 @@ std::string Core::WaitsFor(const Job& job) const {
                         " (workers.min); the cluster has ", supply.all(), held, ": start ",
                         least - supply.all(), " more with `", options_.worker_command, "`");
   }
-  const Job* turn = JobWithTurn();
-  if (supply.available() >= least && turn != nullptr && turn->uid() < job.uid()) {
-    return absl::StrCat("lets job ", turn->name(), " start first, which needs ",
-                        Count(turn->spec().workers_min(), "worker"),
-                        " and was passed by later jobs for a long time");
-  }
   const Job* const back = JobThatComesBack();
-  if (supply.available() >= least && back != nullptr && job.state.restarts_total() == 0)
-    return absl::StrCat("lets job ", back->name(), " go on first, which goes back to a checkpoint");
+  const Job* const first = KeptFor(job, back, JobWithTurn());
+  if (supply.available() >= least && first != nullptr) {
+    return first == back ? absl::StrCat("lets job ", first->name(),
+                                        " go on first, which goes back to a checkpoint")
+                         : absl::StrCat("lets job ", first->name(), " start first, which needs ",
+                                        Count(first->spec().workers_min(), "worker"),
+                                        " and was passed by later jobs for a long time");
+  }
   return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
                       std::min(supply.available(), least), " of the cluster's ", supply.all(), held,
                       ": waits for ",
