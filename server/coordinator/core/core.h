@@ -552,9 +552,10 @@ class Core {
   KnownCheckpoints checkpoints_;
   std::map<CheckpointId, std::string> unreadable_checkpoints_;  // and why
   bool checkpoints_listed_ = false;
-  absl::Status checkpoints_marked_;  // whether the folder takes new ones
-  std::string checkpoints_trouble_;  // why they are not listed
-  absl::Time list_checkpoints_at_;   // when they are to be listed; infinite: it has been ordered
+  absl::Status checkpoints_marked_;                          // whether the folder takes new ones
+  absl::Time checkpoints_marked_at_ = absl::InfinitePast();  // when it got this one's nonce
+  std::string checkpoints_trouble_;                          // why they are not listed
+  absl::Time list_checkpoints_at_;  // when they are to be listed; infinite: it has been ordered
   std::map<CheckpointId, std::vector<CallId>> dropping_;  // and who waits for that
   std::vector<PendingCheckpoint> checkpoint_calls_;
   std::deque<std::pair<uint64_t, CheckpointInfo>> checkpoints_made_;  // lately, by nonce

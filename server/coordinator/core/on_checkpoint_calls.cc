@@ -32,10 +32,11 @@ std::string Core::WhyBlind(const Shard& shard) const {
                       options_.checkpoint_root, ": ", why);
 }
 
-// Whether the shard has not said yet whether it sees the folder.
+// Whether the shard has not said yet whether it sees the folder: it reads the nonce once that is
+// written.
 bool Core::StillLooks(const Shard& shard) const {
   return shard.checkpoint_nonce != options_.checkpoint_nonce && shard.checkpoint_error.empty() &&
-         now_ < shard.since + kLookWait;
+         now_ < std::max(shard.since, checkpoints_marked_at_) + kLookWait;
 }
 
 absl::Status Core::CheckCheckpointRoot() const {
@@ -74,7 +75,10 @@ void Core::LookForCheckpoints() {
   list_checkpoints_at_ = absl::InfiniteFuture();
   bool known = false;
   for (const JobState state : {PENDING, RUNNING}) {
-    for (const uint64_t uid : UidsIn(state)) known |= jobs_.at(uid).state.last_checkpoint() > 0;
+    for (const uint64_t uid : UidsIn(state)) {
+      const Job& job = jobs_.at(uid);
+      known |= job.state.last_checkpoint() > 0 || job.stored.description().has_restore();
+    }
   }
   const bool first = !checkpoints_listed_ || !checkpoints_marked_.ok();
   disk_actions_.push_back(
@@ -99,12 +103,15 @@ void Core::On(const event::CheckpointsFound& event) {
   }
   NoteUnreadable(found.unreadable);
   PassUsedUids();
+  const bool first = !checkpoints_listed_ || !checkpoints_marked_.ok();
+  if (first && found.marked.ok()) checkpoints_marked_at_ = now_;
   const bool news = checkpoints_marked_ != found.marked;
   checkpoints_marked_ = found.marked;
   if (!found.marked.ok()) {
     list_checkpoints_at_ = now_ + kListAgain;
     if (news) sentences_.push_back(NotWritableText());
   }
+  schedule_ = true;  // jobs may wait for that
   if (std::exchange(checkpoints_listed_, true)) return;
   for (Job* const job : JobsIn(PENDING)) AdvanceRollback(*job);
   sentences_.push_back(

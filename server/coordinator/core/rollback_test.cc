@@ -1,6 +1,7 @@
 // A job that has lost values goes back to its newest checkpoint, in a new era.
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -175,6 +176,8 @@ TEST_F(RollbackTest, OthersDoNotWaitForAJobThatLacksWorkers) {
   Submit(spec);
   RunBeyond(1);
   Submit(Job("b", /*every_steps=*/0));
+  cluster.workers["worker-1"].drained = true;
+  cluster.RunFor(absl::Seconds(1));
   cluster.workers["worker-1"].alive = false;
   Replace("ps-0");
   ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
@@ -462,6 +465,69 @@ TEST_F(RollbackTest, AFolderThatIsNotMountedAtAStartIsWaitedFor) {
   EXPECT_EQ(cluster.Status("a").restored_from(), last);
 }
 
+// Its shards cannot know the folder before that has its nonce.
+TEST_F(RollbackTest, AStartWithoutTheMountKeepsAJobThatCameBackWaiting) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  cluster.mounted = false;
+  cluster.StartCoordinator();
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  cluster.RunFor(absl::Seconds(25));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("are not listed yet: its nonce is missing"),
+                              Not(HasSubstr("does not see"))));
+  cluster.mounted = true;
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, AStartWithoutTheMountDoesNotMarkWhatLiesBeneathIt) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const std::string last = Last().id();
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  KillShards();
+  cluster.RunFor(absl::Minutes(1));
+  SubmitRequest request;
+  request.set_from(last);
+  request.set_name("b");
+  const CallReply reply = cluster.Submit(request);
+  ASSERT_TRUE(std::holds_alternative<SubmitReply>(reply)) << std::get<absl::Status>(reply);
+  cluster.mounted = false;
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  cluster.mounted = true;
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("b", RUNNING); })) << cluster.Status("b").reason();
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+}
+
+// Shards that read the nonce late are not passed over.
+TEST_F(RollbackTest, AShardThatWasThereBeforeTheMountMayStillLook) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  cluster.mounted = false;
+  cluster.StartCoordinator();
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  cluster.RunFor(absl::Seconds(25));
+  cluster.shards["ps-1"].checkpoint_looks = false;
+  cluster.mounted = true;
+  ASSERT_TRUE(Comes([&] { return !absl::StrContains(Reason(), "are not listed yet"); }));
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("shard ps-1 does not see"));
+  cluster.shards["ps-1"].checkpoint_looks = true;
+  ASSERT_TRUE(GoesBack()) << Reason();
+  std::set<uint32_t> primaries;
+  const JobReply job = cluster.Get("a");
+  for (const View& view : job.views()) primaries.insert(view.primary());
+  EXPECT_EQ(primaries.size(), 2u);
+}
+
 TEST_F(RollbackTest, WhatOnlyLacksItsManifestIsWaitedFor) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));
@@ -551,6 +617,21 @@ TEST_F(RollbackTest, AStartWithoutAFolderEndsWhatWaitsForIt) {
   cluster.StartCoordinator();
   ASSERT_TRUE(Ends("a", FAILED));
   EXPECT_THAT(Reason(), AllOf(HasSubstr("lost partition"), HasSubstr("--checkpoint-root")));
+}
+
+// Shards may see the checkpoints all the same, and say so if they do not.
+TEST_F(RollbackTest, AStartWithoutAFolderStartsWhatHasGoneBack) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  CoordinatorOptions options;
+  options.checkpoint_root = "";
+  cluster.UseOptions(options);
+  cluster.StartCoordinator();
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
 }
 
 TEST_F(RollbackTest, ALeaveOfTheLastShardIsALoss) {

@@ -307,10 +307,14 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
 }
 
 // Those that can hold the job: its first values may come from a checkpoint, which they must see.
-// None while one still looks for it: else all would lie on those that were there before.
+// None before the folder has its nonce, by which they find it, and while one still looks for that:
+// else all would lie on those that were there before. Where it is never written, all of them.
 std::vector<ShardLoad> Core::ShardsFor(const Job& job) const {
   std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
-  if (!job.stored.description().has_restore() || !checkpoints_marked_.ok()) return loads;
+  if (!job.stored.description().has_restore() || options_.checkpoint_root.empty() ||
+      !checkpoints_marked_.ok())
+    return loads;
+  if (!checkpoints_listed_) return {};
   const auto looks = [this](const ShardLoad& load) {
     return StillLooks(shards_.at(load.id.value));
   };
@@ -389,6 +393,8 @@ std::string Core::WaitsFor(const Job& job) const {
   const std::vector<ShardLoad> loads = ShardsFor(job);
   const std::vector<ShardLoad> live = LiveShards(/*alone=*/false);
   if (loads.size() < live.size() && Place(job, loads).empty()) {
+    if (!checkpoints_listed_)
+      return absl::StrCat("begins with a checkpoint, and ", NotListedText());
     std::vector<std::string> blind;
     for (const ShardLoad& load : live) {
       const std::string why = WhyBlind(shards_.at(load.id.value));

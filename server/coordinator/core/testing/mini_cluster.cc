@@ -42,6 +42,7 @@ MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(option
 void MiniCluster::StartCoordinator() {
   CoordinatorOptions options = options_;
   options.overview_ended = 1;  // others are archived at once
+  options.checkpoint_nonce = ++last_nonce_;
   auto created = Coordinator::Create(options, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);
@@ -173,7 +174,7 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   if (const auto* to_read = std::get_if<action::ReadCheckpoint>(&action)) {
     const CheckpointId id = *ParseCheckpointId(to_read->info.id());
     read.push_back(id.number);
-    if (!mounted && to_read->nonce != 0)
+    if (to_read->nonce != 0 && (!mounted || to_read->nonce != root_nonce_))
       return event::CheckpointRead{id, absl::UnavailableError("its nonce is missing")};
     if (!mounted) return event::CheckpointRead{id, absl::NotFoundError("it is not there")};
     if (!reads.ok()) return event::CheckpointRead{id, reads};
@@ -184,13 +185,14 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   }
   const auto& list = std::get<action::ListCheckpoints>(action);
   if (!lists.ok()) return event::CheckpointsFound{lists};
-  if (!mounted && (list.known || !list.first))
-    return event::CheckpointsFound{absl::UnavailableError("its nonce is missing")};
+  const bool missing = list.first ? list.known && !mounted : !mounted || list.nonce != root_nonce_;
+  if (missing) return event::CheckpointsFound{absl::UnavailableError("its nonce is missing")};
   if (!mounted) return event::CheckpointsFound{FoundCheckpoints()};
   if (list.first)
     std::erase_if(folders, [&](const CheckpointId& id) { return id.cluster == list.cluster; });
   FoundCheckpoints found{.unreadable = unreadable};
   if (list.first) found.marked = marks;
+  if (list.first && marks.ok()) root_nonce_ = list.nonce;
   for (const auto& [id, manifest] : checkpoints)
     found.whole.push_back(DescribeCheckpoint(manifest, EncodeManifest(manifest)));
   return event::CheckpointsFound{found};
@@ -400,7 +402,8 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.rejoin()) return;
   if (orders.generation() > shard.generation) shard.reports.TellAll();
   shard.generation = orders.generation();
-  shard.checkpoint_nonce = shard.checkpoint_error.empty() ? orders.checkpoint_nonce() : 0;
+  if (shard.checkpoint_looks && orders.checkpoint_nonce() != 0)
+    shard.checkpoint_nonce = shard.checkpoint_error.empty() ? root_nonce_ : 0;
   shard.drain = orders.drain();
   shard.reports.Taken(orders.sequence_taken());
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;

@@ -95,6 +95,7 @@ class MiniCluster {
     uint64_t sealed_ahead = 0;  // steps that they have sealed in BSP beyond those that count
     // Of checkpoints: it keeps what its partitions have at the step, and writes that.
     uint64_t checkpoint_nonce = 0;            // what it has found, once it was told to look
+    bool checkpoint_looks = true;             // once it is told to
     std::string checkpoint_error;             // not empty: why it finds nothing
     std::string checkpoint_fails;             // not empty: why it cannot write
     bool checkpoint_misses = false;           // hears of each checkpoint too late
@@ -181,7 +182,7 @@ class MiniCluster {
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
   // The disk of checkpoints. It answers once a round.
   bool disk_hangs = false;
-  bool mounted = true;                             // else the folder is an empty one
+  bool mounted = true;                             // else the coordinator sees an empty folder
   absl::Status makes, seals, drops, lists, marks;  // how it does
   std::set<CheckpointId> folders;                  // of those that are being taken
   std::map<CheckpointId, CheckpointManifest> checkpoints;
@@ -227,6 +228,7 @@ class MiniCluster {
   std::map<uint64_t, uint32_t> eras_;      // by job uid: the newest that a shard has heard of
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
+  uint64_t root_nonce_ = 0;  // in the folder of checkpoints
   std::map<uint64_t, CallReply> answers_;
   std::deque<Action> disk_;  // what it was asked for
 };
