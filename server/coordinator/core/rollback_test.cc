@@ -177,7 +177,7 @@ TEST_F(RollbackTest, OthersDoNotWaitForAJobThatLacksWorkers) {
   RunBeyond(1);
   Submit(Job("b", /*every_steps=*/0));
   cluster.workers["worker-1"].drained = true;
-  cluster.RunFor(absl::Seconds(1));
+  cluster.Round();
   cluster.workers["worker-1"].alive = false;
   Replace("ps-0");
   ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));

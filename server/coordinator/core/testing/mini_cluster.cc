@@ -42,7 +42,7 @@ MiniCluster::MiniCluster(CoordinatorOptions options) : options_(std::move(option
 void MiniCluster::StartCoordinator() {
   CoordinatorOptions options = options_;
   options.overview_ended = 1;  // others are archived at once
-  options.checkpoint_nonce = ++last_nonce_;
+  options.checkpoint_nonce = ++last_root_nonce_;
   auto created = Coordinator::Create(options, store);
   ASSERT_TRUE(created.ok()) << created.status();
   core = *std::move(created);

@@ -228,7 +228,8 @@ class MiniCluster {
   std::map<uint64_t, uint32_t> eras_;      // by job uid: the newest that a shard has heard of
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
-  uint64_t root_nonce_ = 0;  // in the folder of checkpoints
+  uint64_t last_root_nonce_ = 0;  // a coordinator's
+  uint64_t root_nonce_ = 0;       // in the folder of checkpoints
   std::map<uint64_t, CallReply> answers_;
   std::deque<Action> disk_;  // what it was asked for
 };
