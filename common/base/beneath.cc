@@ -49,7 +49,16 @@ absl::Status BeneathRoot::CannotOpen(int folder, const std::string& name, absl::
       absl::StrCat("cannot open ", path_, path_.ends_with('/') ? "" : "/", shown, ": ",
                    link ? absl::StrCat(name, " is a link, which may lead out of ", path_)
                         : std::string(std::strerror(error)));
-  return error == ENOENT ? absl::NotFoundError(text) : absl::FailedPreconditionError(text);
+  switch (error) {
+    case ENOENT: return absl::NotFoundError(text);
+    case ELOOP:
+    case ENOTDIR: return absl::InvalidArgumentError(text);
+    case EACCES:
+    case EPERM:
+      if (!shown.empty()) return absl::PermissionDeniedError(text);
+      [[fallthrough]];
+    default: return absl::FailedPreconditionError(text);
+  }
 }
 
 absl::StatusOr<OwnedFd> BeneathRoot::Walk(const std::vector<std::string>& folders,
@@ -85,7 +94,7 @@ absl::StatusOr<OwnedFd> BeneathRoot::OpenFolder(absl::string_view path, bool mak
   }
   STARLING_ASSIGN_OR_RETURN(const OwnedFd folder, Walk(components, make));
   OwnedFd readable(openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!readable.open()) return CannotOpen(folder.get(), ".", path, errno);
+  if (!readable.open()) return CannotOpen(folder.get(), ".", path == "." ? "" : path, errno);
   return readable;
 }
 

@@ -17,9 +17,10 @@
 namespace starling {
 
 // Thread-safe. Calls block as the file system does. Paths are relative to the root.
-// kInvalidArgument: the path is absolute, empty, or has "..", "." or a zero byte.
-// kNotFound: it is not there; kFailedPrecondition: it cannot be opened. The message names the
-// component and the reason. With "/" as the root every path is beneath it, and links are followed.
+// kInvalidArgument: the path is absolute, empty, or has "..", "." or a zero byte, or one of its
+// folders is a link or a file. kNotFound: it is not there; kPermissionDenied: what lies beneath the
+// root may not be opened; kFailedPrecondition: the rest. The message names the component and the
+// reason. With "/" as the root every path is beneath it, and links are followed.
 class BeneathRoot {
  public:
   // `root` must exist (kFailedPrecondition); it may be or contain a link.

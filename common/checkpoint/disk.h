@@ -18,7 +18,8 @@ namespace starling {
 // Thread-safe. Calls block as the file system does. `folder` is the name of a folder beneath the
 // root; "": the root, in which files are neither made nor opened. Names are not empty and have no
 // '/' (kInvalidArgument, as for a folder that is a link or a file), and no link is followed. Errors
-// name the path: kResourceExhausted: no space; kNotFound; kUnavailable: the rest.
+// name the path: kResourceExhausted: no space; kNotFound; kPermissionDenied: a folder, or a file
+// that is opened, not the root; kUnavailable: the rest.
 class CheckpointDisk {
  public:
   // A file that is being written. Nothing of it is durable until Sync. Not thread-safe.
@@ -48,15 +49,15 @@ class CheckpointDisk {
   // A new file, empty; one that has the name is removed. Makes no folders.
   virtual absl::StatusOr<std::unique_ptr<Writable>> Create(const std::string& folder,
                                                            const std::string& name) = 0;
-  // kUnavailable also for what is no regular file. `from_disk`: drops cached pages first, where the
-  // system allows it, so that what is read is what was stored.
+  // kInvalidArgument also for what is no regular file. `from_disk`: drops cached pages first, where
+  // the system allows it, so that what is read is what was stored.
   virtual absl::StatusOr<std::unique_ptr<Readable>> Open(const std::string& folder,
                                                          const std::string& name,
                                                          bool from_disk = false) = 0;
   // A file that has the name `to` is replaced; a folder only if it is empty.
   virtual absl::Status Rename(const std::string& folder, const std::string& from,
                               const std::string& to) = 0;
-  // A file of `folder`, or an empty folder of the root.
+  // A file of `folder`; or of the root an empty folder, a link or a file.
   virtual absl::Status Remove(const std::string& folder, const std::string& name) = 0;
   // Makes the names in it durable: those that are there, and that others are not.
   virtual absl::Status SyncFolder(const std::string& folder) = 0;

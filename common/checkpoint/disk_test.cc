@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -149,13 +150,37 @@ TEST(PosixDiskTest, FollowsNoLinkAndWaitsForNoPipe) {
   EXPECT_TRUE(absl::IsInvalidArgument(disk->Open("folder", "file").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(disk->Create("folder", "new").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(disk->List("folder").status()));
-  EXPECT_TRUE(absl::IsUnavailable(disk->Open("a", "link").status()));
-  EXPECT_TRUE(absl::IsUnavailable(disk->Open("a", "pipe").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(disk->Open("a", "link").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(disk->Open("a", "pipe").status()));
   WriteFile(*disk, "a", "link", "y");  // the link is replaced, not followed
   std::string content;
   std::ifstream(outside / "file") >> content;
   EXPECT_EQ(content, "x");
   EXPECT_FALSE(fs::exists(outside / "new"));
+  EXPECT_TRUE(disk->Remove("", "folder").ok()) << "the link, not what it leads to";
+  EXPECT_FALSE(fs::is_symlink(root / "folder"));
+  EXPECT_TRUE(fs::exists(outside / "file"));
+}
+
+TEST(PosixDiskTest, WhatMayNotBeOpenedIsNoFaultOfTheDisk) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may open everything";
+  const fs::path root = FreshRoot();
+  const auto disk = *OpenCheckpointDisk(root.string());
+  for (const char* folder : {"mine", "others"}) {
+    ASSERT_TRUE(disk->MakeFolder(folder).ok());
+    WriteFile(*disk, folder, "file", "x");
+  }
+  fs::permissions(root / "others", fs::perms::none);
+  fs::permissions(root / "mine" / "file", fs::perms::none);
+  for (const absl::Status& status :
+       {disk->List("others").status(), disk->Open("others", "file").status(),
+        disk->Create("others", "new").status(), disk->Open("mine", "file").status()}) {
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  }
+  fs::permissions(root, fs::perms::owner_exec);
+  EXPECT_TRUE(absl::IsUnavailable(disk->List("").status())) << disk->List("").status();
+  for (const fs::path& path : {root, root / "others", root / "mine" / "file"})
+    fs::permissions(path, fs::perms::owner_all);
 }
 
 TEST(PosixDiskTest, ItsRootMayGoAndComeBack) {

@@ -48,6 +48,15 @@ class PosixReadable : public CheckpointDisk::Readable {
   const std::string path_;
 };
 
+// As SystemError, of one entry: what is not of the disk, but of the entry, has its own codes.
+absl::Status EntryError(absl::string_view doing, const std::string& path) {
+  const int error = errno;
+  const absl::Status status = SystemError(doing, path);
+  if (error == ELOOP || error == ENXIO) return absl::InvalidArgumentError(status.message());
+  if (error == EACCES || error == EPERM) return absl::PermissionDeniedError(status.message());
+  return status;
+}
+
 // BeneathRoot's errors in the disk's codes.
 template <typename T>
 absl::StatusOr<T> FromBeneath(absl::StatusOr<T> result) {
@@ -108,9 +117,10 @@ class PosixDisk : public CheckpointDisk {
     // O_NONBLOCK: opening a pipe must not block.
     OwnedFd fd(openat(in.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat info = {};
-    if (!fd.open() || fstat(fd.get(), &info) != 0) return SystemError("open", Path(folder, name));
+    if (!fd.open() || fstat(fd.get(), &info) != 0) return EntryError("open", Path(folder, name));
     if (!S_ISREG(info.st_mode)) {
-      return absl::UnavailableError(absl::StrCat(Path(folder, name), ": expected a regular file"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Path(folder, name), ": expected a regular file"));
     }
     if (from_disk) (void)posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
     return std::make_unique<PosixReadable>(std::move(fd), static_cast<uint64_t>(info.st_size),
@@ -131,6 +141,7 @@ class PosixDisk : public CheckpointDisk {
     STARLING_ASSIGN_OR_RETURN(const OwnedFd in, OpenFolder(folder));
     if (unlinkat(in.get(), name.c_str(), folder.empty() ? AT_REMOVEDIR : 0) == 0)
       return absl::OkStatus();
+    if (errno == ENOTDIR && unlinkat(in.get(), name.c_str(), 0) == 0) return absl::OkStatus();
     return SystemError("remove", Path(folder, name));
   }
 
@@ -147,13 +158,7 @@ class PosixDisk : public CheckpointDisk {
   absl::StatusOr<OwnedFd> OpenFolder(const std::string& folder) const {
     if (!folder.empty()) STARLING_RETURN_IF_ERROR(CheckDiskName(folder));
     STARLING_ASSIGN_OR_RETURN(const BeneathRoot root, OpenRoot(root_));
-    absl::StatusOr<OwnedFd> fd =
-        FromBeneath(root.OpenFolder(folder.empty() ? "." : folder, /*make=*/false));
-    struct stat entry;
-    const bool other = absl::IsUnavailable(fd.status()) && !folder.empty() &&
-                       lstat(Path(folder).c_str(), &entry) == 0 && !S_ISDIR(entry.st_mode);
-    if (other) return absl::InvalidArgumentError(fd.status().message());
-    return fd;
+    return FromBeneath(root.OpenFolder(folder.empty() ? "." : folder, /*make=*/false));
   }
 
   const std::string root_;

@@ -26,11 +26,13 @@ absl::Status OkIfNotFound(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-// Ok if it is not there. A shard that does not know yet may add a file meanwhile: then again.
+// Ok if it is not there. A shard that does not know yet may add a file meanwhile: then again. A
+// link or a file in its place is removed itself.
 absl::Status RemoveFolder(CheckpointDisk& disk, const std::string& folder) {
   absl::Status status;
   for (int attempt = 0; attempt < kRemoveAttempts; ++attempt) {
-    const absl::StatusOr<std::vector<std::string>> names = disk.List(folder);
+    absl::StatusOr<std::vector<std::string>> names = disk.List(folder);
+    if (absl::IsInvalidArgument(names.status())) names.emplace();
     if (!names.ok()) return OkIfNotFound(names.status());
     for (const std::string& name : *names)
       STARLING_RETURN_IF_ERROR(OkIfNotFound(disk.Remove(folder, name)));

@@ -67,7 +67,7 @@ TEST(CheckpointStoreTest, ALinkWithANameLikeAnIdHidesNoCheckpoint) {
       std::filesystem::path(std::getenv("TEST_TMPDIR")) / "with_links";
   std::filesystem::create_directory(root);
   const auto disk = *OpenCheckpointDisk(root.string());
-  const CheckpointId id = Numbered(3), link = Numbered(4), file = Numbered(5);
+  const CheckpointId id = Numbered(3), link = Numbered(4), file = Numbered(5), inside = Numbered(6);
   ASSERT_TRUE(BeginCheckpoint(*disk, id, kTinyNonce).ok());
   CheckpointCapture capture;
   capture.Add(TinyBlocks(27, 0, 1));
@@ -77,10 +77,23 @@ TEST(CheckpointStoreTest, ALinkWithANameLikeAnIdHidesNoCheckpoint) {
   ASSERT_TRUE(SealCheckpoint(*disk, id, manifest).ok());
   std::filesystem::create_directory_symlink("/", root / ToString(link));
   std::ofstream(root / ToString(file)) << "x";
+  std::filesystem::create_directory(root / ToString(inside));
+  std::filesystem::create_symlink(root / ToString(id) / kManifestFile,
+                                  root / ToString(inside) / kManifestFile);
   EXPECT_THAT(Listed(*disk), ElementsAre(ToString(id)));
   const auto list = ListCheckpoints(*disk);
-  ASSERT_EQ(list->unreadable.size(), 2u);
+  ASSERT_EQ(list->unreadable.size(), 3u);
   EXPECT_THAT(list->unreadable.at(link), HasSubstr("is a link"));
+  EXPECT_THAT(list->unreadable.at(inside), HasSubstr(kManifestFile));
+  // They can be deleted, and so can what is left of that.
+  std::filesystem::create_directory_symlink(root / ToString(id),
+                                            root / (ToString(link) + kDeletedSuffix));
+  for (const CheckpointId& other : {link, file, inside}) {
+    ASSERT_TRUE(DropCheckpoint(*disk, other).ok()) << ToString(other);
+    ASSERT_TRUE(RemoveDropped(*disk, other).ok()) << ToString(other);
+  }
+  EXPECT_THAT(*disk->List(""), ElementsAre(ToString(id)));
+  EXPECT_TRUE(std::filesystem::exists(root / ToString(id) / kManifestFile));
 }
 
 TEST(CheckpointStoreTest, AnIdIsNotBegunTwice) {
