@@ -265,6 +265,21 @@ class ShardCheckpointsTest : public testing::Test {
     stream.OnFrame(header, ReceivedPayload(pieces, std::move(memory)));
   }
 
+  // Gives no jobs, so that it reports again and again.
+  void AwaitReport(const std::function<bool(const ShardReport&)>& is) {
+    for (const absl::Time deadline = absl::Now() + kLong; !is(coordinator_.Last());) {
+      ASSERT_LT(absl::Now(), deadline) << coordinator_.Last().ShortDebugString();
+      coordinator_.Give({});
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  static bool SeesRoot(const ShardReport& report) {
+    return report.checkpoint_nonce() == kRootNonce && report.checkpoint_error().empty();
+  }
+  static bool SeesNoRoot(const ShardReport& report) {
+    return report.checkpoint_nonce() == 0 && !report.checkpoint_error().empty();
+  }
+
   std::atomic<bool> no_memory_ = false;
   const std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
   SpanRing spans_;
@@ -357,18 +372,24 @@ TEST_F(ShardCheckpointsTest, WhatIsCapturedIsGivenUpForAnUpdateWithoutMemory) {
 
 TEST_F(ShardCheckpointsTest, SaysWhatIsBeneathItsRoot) {
   Start(disk_);
-  const auto await = [&](const std::function<bool(const ShardReport&)>& is) {
-    for (const absl::Time deadline = absl::Now() + kLong; !is(coordinator_.Last());) {
-      ASSERT_LT(absl::Now(), deadline) << coordinator_.Last().ShortDebugString();
-      coordinator_.Give({});  // so that it reports again
-      absl::SleepFor(absl::Milliseconds(1));
-    }
-  };
-  await([](const ShardReport& report) { return !report.checkpoint_error().empty(); });
+  AwaitReport(SeesNoRoot);
   ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kRootNonce).ok());
-  await([](const ShardReport& report) {
-    return report.checkpoint_nonce() == kRootNonce && report.checkpoint_error().empty();
-  });
+  AwaitReport(SeesRoot);
+}
+
+// The mount that it saw may be gone.
+TEST_F(ShardCheckpointsTest, LooksForItsRootAgainWhenACheckpointCannotBeRead) {
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kRootNonce).ok());
+  Start(disk_);
+  AwaitReport(SeesRoot);
+  ASSERT_TRUE(disk_->Remove(kRootNonceFolder, ToHex(kCluster)).ok());
+  ShardJob job = Job(8);
+  Restore& restore = *job.mutable_job()->mutable_restore();
+  restore.set_checkpoint(ToString(IdOf(1)));
+  restore.set_mode(Restore::VALUES);
+  coordinator_.Give({job});
+  EXPECT_THAT(coordinator_.AwaitStatus(8, 0).fault(), HasSubstr(ToString(IdOf(1))));
+  AwaitReport(SeesNoRoot);
 }
 
 TEST_F(ShardCheckpointsTest, WithoutARootItHasNoPart) {

@@ -284,8 +284,8 @@ void ShardHost::Do(const action::Create& a) {
   hosted->owner = owners_[a.key.second.value % owners_.size()].get();
   PartitionHost::Environment environment = EnvironmentOf(a, hosted->owner);
   const FirstState first = a.learns ? FirstState::kNothing : FirstState::kFirstValues;
-  hosted->owner->Post([hosted, plan = plans_.at(a.run), partition = a.key.second, orders = a.orders,
-                       environment = std::move(environment), first]() mutable {
+  hosted->owner->Post([this, hosted, plan = plans_.at(a.run), partition = a.key.second,
+                       orders = a.orders, environment = std::move(environment), first]() mutable {
     const auto report_to = environment.report;
     absl::StatusOr<std::unique_ptr<PartitionHost>> host =
         PartitionHost::Create(plan, partition, std::move(environment), first);
@@ -293,6 +293,7 @@ void ShardHost::Do(const action::Create& a) {
       hosted->host = *std::move(host);
       return hosted->host->OnOrders(std::move(orders));
     }
+    if (plan->description.has_restore()) control_->Post([this] { DoubtCheckpointRoot(); });
     PartitionStatus status;
     *status.mutable_run() = plan->description.run();
     status.set_partition(partition.value);

@@ -118,6 +118,7 @@ class ShardHost {
 
   // On the control loop.
   void FindCheckpointRoot(uint64_t cluster, uint64_t nonce);
+  void DoubtCheckpointRoot();
   void TakeCaptured(const shard::event::Captured& event, std::vector<CapturedBlock> blocks);
   PartitionHost::Environment EnvironmentOf(const shard::action::Create& action, EventLoop* owner);
   void Step(shard::Event event);
