@@ -87,8 +87,11 @@ void Core::Leave() {
   }
 }
 
-// Whether the orders that we have name another job, or none. They do not come again.
-bool Core::TakenAway() const { return !orders_.has_run() || RunOf(orders_.run()) != job_->run; }
+// Whether the orders that we have name another job, or none. They do not come again. A new
+// incarnation has none yet.
+bool Core::TakenAway() const {
+  return have_orders_ && (!orders_.has_run() || RunOf(orders_.run()) != job_->run);
+}
 
 void Core::MaybeFinishLeaving() {
   if (!job_.has_value()) return;

@@ -476,6 +476,21 @@ TEST(Session, ANewIncarnationTriesAgainWhatTheOldOneCouldNotPrepare) {
   EXPECT_EQ(d.Count("fault"), 0u) << d.text();
 }
 
+// It has no orders yet, so nothing says that the job was taken away.
+TEST(Session, ANewIncarnationTellsWhatItCouldNotPrepareBeforeItsFirstOrders) {
+  Driver d;
+  d.Register();
+  d.GiveOrders();
+  d.orders().set_rejoin(true);
+  d.GiveOrders();
+  d.orders().set_rejoin(false);
+  d.set_incarnation(102);
+  d.Step(event::Registered{WorkerId(1), Incarnation(102), Generation(1)});
+  d.Step(event::JobPrepared{{JobUid(7), 0}, absl::ResourceExhaustedError("needs 3 GiB"), {}});
+  d.Wait(absl::Milliseconds(50));
+  EXPECT_GT(d.Count("fault NO_ROOM"), 0u) << d.text();
+}
+
 TEST(Session, RejoinsWhenItsIncarnationIsStale) {
   Driver d;
   d.Serve();
