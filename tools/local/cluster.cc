@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -130,11 +132,19 @@ absl::Status Cluster::Launch(Daemon& daemon) {
   return WriteSmallFile(directory.PidPath(daemon.name), absl::StrCat(daemon.pid));
 }
 
-// Where a supervisor was killed, its coordinator may hold for a moment what this one needs.
+// Where a supervisor was killed, its coordinator may hold for a moment what this one needs, its
+// ports among it. Each try takes those of the cluster before if they are free.
 absl::Status Cluster::StartCoordinator(absl::Time deadline) {
   const absl::Time until = MonotonicNow() + kCoordinatorTries;
+  Daemon& coordinator = daemons_[0];
+  std::map<std::string, std::string> ports;  // by path
+  for (const std::string& path : {options_.directory.PortPath(coordinator.name),
+                                  options_.directory.AdminPortPath(coordinator.name)})
+    ports[path] = ReadSmallFile(path).value_or("");
   for (;;) {
-    STARLING_RETURN_IF_ERROR(Launch(daemons_[0]));
+    for (const auto& [path, port] : ports) STARLING_RETURN_IF_ERROR(WriteSmallFile(path, port));
+    coordinator.started = absl::InfinitePast();
+    STARLING_RETURN_IF_ERROR(Launch(coordinator));
     const absl::Status status = WaitForAddress(deadline);
     if (!absl::IsUnavailable(status) || MonotonicNow() >= until) return status;
     STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));

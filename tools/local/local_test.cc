@@ -1,6 +1,9 @@
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,8 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/owned_fd.h"
 #include "tools/local/cluster.h"
 #include "tools/local/detach.h"
 #include "tools/local/instance_lock.h"
@@ -70,6 +75,19 @@ class LocalTest : public ::testing::Test {
   std::string said_;
 };
 
+// One that nobody listens at.
+std::string FreePort() {
+  const OwnedFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(bind(socket.get(), any, size), 0);
+  EXPECT_EQ(getsockname(socket.get(), any, &size), 0);
+  return absl::StrCat(ntohs(address.sin_port));
+}
+
 bool Runs(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
 
 // Signals one process only: -1 would mean all processes.
@@ -110,6 +128,18 @@ TEST_F(LocalTest, TheCoordinatorIsStartedAgainForAMoment) {
   Cluster cluster(Options());
   const absl::Status status = cluster.Start();
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(LocalTest, EachTryOfTheCoordinatorTakesThePortsOfTheClusterBefore) {
+  const std::string port = FreePort(), admin_port = FreePort();
+  ASSERT_TRUE(WriteSmallFile(directory_->PortPath("coordinator"), port).ok());
+  ASSERT_TRUE(WriteSmallFile(directory_->AdminPortPath("coordinator"), admin_port).ok());
+  setenv("FAKE_DAEMON_FAILS_TWICE", (directory_->root() + "/fails").c_str(), 1);
+  Cluster cluster(Options());
+  const absl::Status status = cluster.Start();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(cluster.address(), absl::StrCat("127.0.0.1:", port));
+  EXPECT_EQ(cluster.page(), absl::StrCat("http://127.0.0.1:", admin_port, "/"));
 }
 
 TEST_F(LocalTest, ACoordinatorThatFailsSaysWhatIsForgotten) {
