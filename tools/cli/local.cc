@@ -98,15 +98,20 @@ absl::StatusOr<std::set<std::string>> Registered(Client& client) {
 
 // Whether the job goes on when a cluster is started here again.
 bool GoesOn(const JobStatus& job) {
-  return job.state() == PENDING || (job.checkpoint().has_last() && job.restarts_left() > 0);
+  // The last shard leaves in good order, which does not count: all but maxRestarts: 0 go back.
+  const bool may = job.restarts_left() > 0 || job.restarts_in_row() > 0;
+  const bool from = job.checkpoint().has_last() || !job.restored_from().empty();
+  return job.state() == PENDING || (may && from);
 }
 
 // "RUNNING, epoch 3/5, step 812/2,345; from step 800"
 std::string WhereText(const JobStatus& job) {
-  const uint64_t step = job.checkpoint().last().step();
-  return absl::StrCat(
-      JobState_Name(job.state()), ", ", PositionText(job, ", "),
-      job.state() == RUNNING && GoesOn(job) ? absl::StrCat("; from step ", CountText(step)) : "");
+  const std::string from =
+      job.checkpoint().has_last()
+          ? absl::StrCat("; from step ", CountText(job.checkpoint().last().step()))
+          : absl::StrCat("; from checkpoint ", job.restored_from(), ", with which it began");
+  return absl::StrCat(JobState_Name(job.state()), ", ", PositionText(job, ", "),
+                      job.state() == RUNNING && GoesOn(job) ? from : "");
 }
 
 // "a, b and 3 more": the newest jobs in these states, of those for which it holds. Empty: none.
@@ -151,8 +156,8 @@ void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   if (!resumes->empty())
     context.err << "goes on with the next starling local up: " << *resumes << "\n";
   if (!ends->empty()) {
-    context.err << "stops before its end, for good, as it has no checkpoint or has gone back "
-                   "maxRestarts times; `starling checkpoint restore` goes on from one: "
+    context.err << "stops before its end, for good, as it has no checkpoint or maxRestarts is 0; "
+                   "`starling checkpoint restore` goes on from one: "
                 << *ends << "\n";
   }
   if (!ended->empty()) {

@@ -232,10 +232,12 @@ struct ListCheckpoints {
   bool known = false;
 };
 // Reads the manifest of a checkpoint to which a job goes back, and every byte of its files.
-// kUnavailable, kDeadlineExceeded, kResourceExhausted: another attempt may succeed. `nonce`, if it
-// is not 0, was written to the folder: what fails where it is missing is kUnavailable.
+// kUnavailable, kDeadlineExceeded, kResourceExhausted, kPermissionDenied: another attempt may
+// succeed. `nonce`, if it is not 0, was written to the folder, for `cluster`: what fails where it
+// is missing is kAborted.
 struct ReadCheckpoint {
   CheckpointInfo info;
+  uint64_t cluster = 0;
   uint64_t nonce = 0;
 };
 // Answer this shard's heartbeat with the question, now or when it comes. Questions ascend.

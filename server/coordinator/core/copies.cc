@@ -87,8 +87,9 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
   const std::string what =
       absl::StrCat(gone, "lost ", PartitionsText(lost), " of ", job.state.views_size(), ", ",
                    elements, " of ", job.stored.parameters(), " parameters");
-  if (job.running() && MayRollBack(job))
-    return BeginRollback(job, what, /*counts=*/!shard.left(), absl::ZeroDuration());
+  const bool counts = !shard.left();
+  if (job.running() && MayRollBack(job, counts))
+    return BeginRollback(job, what, counts, absl::ZeroDuration());
   LoseValues(job, shard, lost, why);
   if (job.running()) return End(job, FAILED, absl::StrCat(what, WhyNoRollback(job)));
   if (!job.over()) return;

@@ -96,7 +96,7 @@ class Core {
   void RejectSubmission(const std::string& key, absl::Status status);
 
   // restore.cc: a job whose first values come from a checkpoint
-  absl::Status TakeSource(const event::Submit& event, Submission& submission) const;
+  absl::Status TakeSource(const event::Submit& event, Submission& submission);
   static absl::Status ResolveModelOf(const Submission& submission, const Inspection& inspection,
                                      JobSpec& spec);
   absl::Status CheckSameData(const Submission& submission, const Inspection& inspection) const;
@@ -104,17 +104,23 @@ class Core {
   static absl::Status CheckManifestNumbers(const CheckpointManifest& manifest,
                                            uint64_t epoch_steps);
   static void ContinueFrom(const CheckpointManifest& manifest, Job& job);
+  static void SetProgress(const CheckpointManifest& manifest, Job& job);
   std::set<CheckpointId> SourcesInUse() const;
   static void OpenEvaluations(Job& job);
 
   // rollback.cc: a job that has lost values goes back to a checkpoint
   static bool RollsBack(const Job& job);
-  bool MayRollBack(const Job& job) const;
+  bool IsOwn(const Job& job, const CheckpointId& id) const;
+  const CheckpointInfo* FindToGoBackTo(const Job& job, uint64_t below = UINT64_MAX) const;
+  bool MayRollBack(const Job& job, bool counts) const;
   std::string WhyNoRollback(const Job& job) const;
   void BeginRollback(Job& job, const std::string& what, bool counts, absl::Duration wait);
   void AdvanceRollback(Job& job);
+  void TakeRead(Job& job, const CheckpointId& id,
+                const absl::StatusOr<CheckpointManifest>& manifest);
+  bool StartsOver(const Job& job, const CheckpointId& id) const;
   static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
-  void RollBack(Job& job, const CheckpointManifest& manifest);
+  void RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source);
   std::string WhatRollbackWaitsFor(const Job& job) const;
   static void AddRestarts(const Job& job, JobStatus& status);
 
@@ -151,6 +157,7 @@ class Core {
   void NoteUnreadable(std::map<CheckpointId, std::string> unreadable);
   void PassUsedUids();
   std::string WhyBlind(const Shard& shard) const;
+  std::string BlindText(const std::vector<const Shard*>& shards) const;
   bool StillLooks(const Shard& shard) const;
   void AnswerCheckpoint(uint64_t uid, uint64_t number, const CallReply& reply);
   void DropCheckpoint(const CheckpointId& id);

@@ -118,7 +118,6 @@ struct RollbackProgress {
   absl::Time since;                  // when it was asked for
   uint64_t tried_from = UINT64_MAX;  // numbers of checkpoints from here on could not be read
   std::string trouble;               // why the last one of these could not
-  bool may_pass = false;             // the disk failed with one of them
   int tries = 0;                     // of the one that is read: the disk failed so often
   absl::Time again_at = absl::InfinitePast();
 };

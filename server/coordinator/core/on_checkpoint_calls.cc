@@ -39,6 +39,18 @@ bool Core::StillLooks(const Shard& shard) const {
          now_ < std::max(shard.since, checkpoints_marked_at_) + kLookWait;
 }
 
+// "WHY; WHY; and 3 more"; empty: all of them see it.
+std::string Core::BlindText(const std::vector<const Shard*>& shards) const {
+  std::vector<std::string> blind;
+  for (const Shard* const shard : shards) {
+    if (std::string why = WhyBlind(*shard); !why.empty()) blind.push_back(std::move(why));
+  }
+  const size_t more = blind.size() - std::min(blind.size(), kBlindShown);
+  blind.resize(blind.size() - more);
+  return absl::StrCat(absl::StrJoin(blind, "; "),
+                      more > 0 ? absl::StrCat("; and ", more, " more") : "");
+}
+
 absl::Status Core::CheckCheckpointRoot() const {
   if (!options_.checkpoint_root.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -50,17 +62,14 @@ absl::Status Core::CheckCheckpointRoot() const {
 absl::Status Core::CheckCheckpoints() const {
   if (absl::Status status = CheckCheckpointRoot(); !status.ok()) return status;
   if (!checkpoints_marked_.ok()) return absl::FailedPreconditionError(NotWritableText());
-  std::vector<std::string> blind;
+  std::vector<const Shard*> shards;  // that have looked
   for (const auto& [id, shard] : shards_) {
-    const std::string why = WhyBlind(shard);
-    if (shard.live() && !StillLooks(shard) && !why.empty()) blind.push_back(why);
+    if (shard.live() && !StillLooks(shard)) shards.push_back(&shard);
   }
+  const std::string blind = BlindText(shards);
   if (blind.empty()) return absl::OkStatus();
-  const size_t more = blind.size() - std::min(blind.size(), kBlindShown);
-  blind.resize(blind.size() - more);
   return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint: ", absl::StrJoin(blind, "; "),
-                   more > 0 ? absl::StrCat("; and ", more, " more") : "",
+      absl::StrCat("checkpoint: ", blind,
                    ": start each shard with --checkpoint-root and the same folder there"));
 }
 
@@ -90,7 +99,8 @@ void Core::On(const event::CheckpointsFound& event) {
     list_checkpoints_at_ = now_ + kListAgain;
     std::string trouble(event.checkpoints.status().message());
     if (trouble != checkpoints_trouble_)
-      sentences_.push_back(absl::StrCat("cannot list checkpoints: ", trouble));
+      sentences_.push_back(absl::StrCat("cannot list checkpoints beneath ",
+                                        options_.checkpoint_root, ": ", trouble));
     checkpoints_trouble_ = std::move(trouble);
     return;
   }

@@ -139,9 +139,10 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
     const std::string what =
         absl::StrCat("partition ", partition, " on ", shard.name(), ": ", known.fault());
     // It could not read its first values, perhaps only now. As each time counts, that has an end.
-    if (job.run().era() > 0 && known.value_bytes() == 0 && MayRollBack(job))
+    const bool first_values = job.run().era() > 0 && known.value_bytes() == 0;
+    if (first_values && MayRollBack(job, /*counts=*/true))
       return BeginRollback(job, what, /*counts=*/true, kFirstValuesAgain);
-    return End(job, FAILED, what);
+    return End(job, FAILED, absl::StrCat(what, first_values ? WhyNoRollback(job) : ""));
   }
   WatchLag(job);
   advance_.insert(job.uid());

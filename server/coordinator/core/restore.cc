@@ -16,6 +16,8 @@
 namespace starling::coordinator {
 namespace {
 
+constexpr absl::Duration kLookAgain = absl::Seconds(10);  // at what could not be read
+
 // "adamw"
 std::string KindOf(const Optimizer& optimizer) {
   const auto* const field = optimizer.GetDescriptor()->FindFieldByNumber(optimizer.kind_case());
@@ -53,7 +55,7 @@ std::string Core::NameOf(const SubmitRequest& request) const {
 
 // Completes the submission by what the host has read. A job that continues has the spec of the
 // checkpoint.
-absl::Status Core::TakeSource(const event::Submit& event, Submission& submission) const {
+absl::Status Core::TakeSource(const event::Submit& event, Submission& submission) {
   SubmitRequest& request = submission.request;
   const bool continues = !request.has_spec();
   if (request.optimizer_state() && (request.from().empty() || continues)) {
@@ -69,8 +71,10 @@ absl::Status Core::TakeSource(const event::Submit& event, Submission& submission
   const auto unreadable =
       named ? unreadable_checkpoints_.find(*named) : unreadable_checkpoints_.end();
   if (unreadable != unreadable_checkpoints_.end()) {
+    list_checkpoints_at_ = std::min(list_checkpoints_at_, now_ + kLookAgain);
     return absl::FailedPreconditionError(
-        absl::StrCat("from: checkpoint ", request.from(), " cannot be read: ", unreadable->second));
+        absl::StrCat("from: checkpoint ", request.from(), " cannot be read: ", unreadable->second,
+                     "; it is looked at again within ", absl::FormatDuration(kLookAgain)));
   }
   if (!info || !event.from.has_value()) {
     return absl::NotFoundError(
@@ -192,11 +196,17 @@ void Core::ContinueFrom(const CheckpointManifest& manifest, Job& job) {
   restore.set_loss_scale_clean(manifest.loss_scale_clean());
   *restore.mutable_policy() = manifest.policy();
   if (!manifest.evaluating().empty()) restore.set_copy_epoch(*manifest.evaluating().rbegin());
-  job.stored.set_not_reproducible_because(manifest.not_reproducible_because());
   PolicyRecord& policy = *job.state.mutable_policies(0)->mutable_record();
   *policy.mutable_policy() = manifest.policy();
   policy.set_step(step);
   policy.set_by(absl::StrCat("checkpoint ", manifest.id()));
+  SetProgress(manifest, job);
+}
+
+// What is done of the job.
+void Core::SetProgress(const CheckpointManifest& manifest, Job& job) {
+  const uint64_t step = manifest.step();
+  job.stored.set_not_reproducible_because(manifest.not_reproducible_because());
   job.state.set_epoch(static_cast<uint32_t>(step / job.epoch_steps()));
   job.state.set_running_us(manifest.running_us());
   double seconds = 0;

@@ -4,6 +4,8 @@
 //   RUNNING ── values lost ──> PENDING, rolls back ── manifest read ──> PENDING, of the next era
 //   PENDING, rolls back ── no checkpoint can be read ──> FAILED
 //
+// One without a checkpoint of its own goes back to the one that it began with, if it did.
+//
 // From the loss on no shard leads a partition of the old era and no worker is its member, so
 // nothing of it counts. What else is known of the job is replaced when the manifest has been read,
 // in one batch with the next era. The scheduler does not start it before.
@@ -30,29 +32,49 @@ uint32_t RestartsMax(const JobSpec& spec) {
 // Not of what is on disk, but of the disk: another attempt may succeed.
 bool MayPass(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsResourceExhausted(status) || absl::IsCancelled(status);
+         absl::IsResourceExhausted(status) || absl::IsCancelled(status) ||
+         absl::IsPermissionDenied(status);
 }
 
 }  // namespace
 
 bool Core::RollsBack(const Job& job) { return !job.state.rollback().empty(); }
 
-// Before the disk has said what is there, there may be a checkpoint.
-bool Core::MayRollBack(const Job& job) const {
-  if (options_.checkpoint_root.empty() || job.state.restarts() >= RestartsMax(job.spec()))
+bool Core::IsOwn(const Job& job, const CheckpointId& id) const {
+  return id.cluster == cluster_.cluster() && id.job.value == job.uid();
+}
+
+// What the job goes back to: the newest of its own checkpoints whose number is less than `below`,
+// else, unless that is 0, the one that it began with. Null: none is known.
+const CheckpointInfo* Core::FindToGoBackTo(const Job& job, uint64_t below) const {
+  const CheckpointInfo* const own =
+      LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()), below);
+  if (own != nullptr || below == 0) return own;
+  const auto first = ParseCheckpointId(job.stored.description().restore().checkpoint());
+  const auto found = first && !IsOwn(job, *first) ? checkpoints_.find(*first) : checkpoints_.end();
+  return found == checkpoints_.end() ? nullptr : &found->second;
+}
+
+// `counts`: among those that maxRestarts limits. Before the disk has said what is there, there may
+// be a checkpoint.
+bool Core::MayRollBack(const Job& job, bool counts) const {
+  const uint32_t most = RestartsMax(job.spec());
+  if (options_.checkpoint_root.empty() || most == 0 || (counts && job.state.restarts() >= most))
     return false;
   const auto& attempt = job.checkpoint.attempt;
   const bool sealing = attempt && attempt->stage == CheckpointAttempt::Stage::kSealing;
-  return !checkpoints_listed_ || sealing ||
-         LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid())) != nullptr;
+  return !checkpoints_listed_ || sealing || FindToGoBackTo(job) != nullptr;
 }
 
 // Of a job that ends; empty: there is nothing to go back to.
 std::string Core::WhyNoRollback(const Job& job) const {
-  const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
+  const CheckpointInfo* last = FindToGoBackTo(job);
   if (last == nullptr) return "";
-  const std::string from = absl::StrCat("; it can be continued from checkpoint ", last->id(),
-                                        " (starling checkpoint restore)");
+  const auto id = ParseCheckpointId(last->id());
+  const std::string from = StartsOver(job, *id)
+                               ? ""
+                               : absl::StrCat("; it can be continued from checkpoint ", last->id(),
+                                              " (starling checkpoint restore)");
   const uint32_t most = RestartsMax(job.spec());
   if (most == 0) return absl::StrCat("; the job does not go back by itself (maxRestarts: 0)", from);
   return absl::StrCat("; the job has gone back ", job.state.restarts(),
@@ -60,7 +82,7 @@ std::string Core::WhyNoRollback(const Job& job) const {
                       " since it last took a checkpoint, which is the maximum (maxRestarts)", from);
 }
 
-// `counts`: among those that maxRestarts limits. `wait`: before the checkpoint is read.
+// `counts`: see MayRollBack. `wait`: before the checkpoint is read.
 void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::Duration wait) {
   const int64_t running_us = RunningMicros(job);
   auto& attempt = job.checkpoint.attempt;
@@ -104,49 +126,56 @@ void Core::AdvanceRollback(Job& job) {
   if (!checkpoints_listed_) return;
   const auto& attempt = job.checkpoint.attempt;
   if (attempt && attempt->stage == CheckpointAttempt::Stage::kSealing) return;
-  const CheckpointInfo* next =
-      LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()), job.rollback.tried_from);
-  if (next != nullptr) {
+  if (const CheckpointInfo* next = FindToGoBackTo(job, job.rollback.tried_from)) {
     job.rollback.reading = ParseCheckpointId(next->id());
     job.rollback.manifest_digest = next->manifest_digest();
     job.rollback.since = now_;
-    disk_actions_.push_back(action::ReadCheckpoint{
-        *next, checkpoints_marked_.ok() ? options_.checkpoint_nonce : uint64_t{0}});
+    disk_actions_.push_back(
+        action::ReadCheckpoint{*next, cluster_.cluster(),
+                               checkpoints_marked_.ok() ? options_.checkpoint_nonce : uint64_t{0}});
     return;
   }
-  if (!job.rollback.may_pass) {
+  // Those that are still known may be read later.
+  if (FindToGoBackTo(job) == nullptr) {
     return End(job, FAILED,
                absl::StrCat(job.state.rollback(), job.rollback.trouble.empty() ? "" : "; ",
                             job.rollback.trouble));
   }
-  job.rollback.may_pass = false;
   job.rollback.tried_from = UINT64_MAX;
   job.rollback.again_at = now_ + kReadAgain;
 }
 
+// Several jobs may have begun with the same one.
 void Core::On(const event::CheckpointRead& event) {
-  const auto it = jobs_.find(event.id.job.value);
-  if (it == jobs_.end() || it->second.rollback.reading != event.id) return;
-  Job& job = it->second;
+  for (Job* const job : JobsIn(PENDING)) {
+    if (job->rollback.reading == event.id) TakeRead(*job, event.id, event.manifest);
+  }
+}
+
+void Core::TakeRead(Job& job, const CheckpointId& id,
+                    const absl::StatusOr<CheckpointManifest>& manifest) {
   job.rollback.reading.reset();
-  absl::Status status = event.manifest.status();
-  if (status.ok()) status = CheckContinues(job, *event.manifest);
-  if (status.ok()) return RollBack(job, *event.manifest);
+  absl::Status status = manifest.status();
+  if (status.ok() && !StartsOver(job, id)) status = CheckContinues(job, *manifest);
+  if (status.ok()) return RollBack(job, id, *manifest);
   const std::string why(CutUtf8(status.message(), limits::kFaultBytesMax));
-  job.rollback.trouble = absl::StrCat("checkpoint ", ToString(event.id), " cannot be read: ", why);
-  Log(job, job.rollback.trouble);
-  if (MayPass(status) && ++job.rollback.tries < kReadTries) {
+  std::string trouble = absl::StrCat("checkpoint ", ToString(id), " cannot be read: ", why);
+  if (trouble != job.rollback.trouble) Log(job, trouble);
+  job.rollback.trouble = std::move(trouble);
+  // A folder that is not mounted says nothing of what is in it.
+  if (absl::IsAborted(status) || (MayPass(status) && ++job.rollback.tries < kReadTries)) {
     job.rollback.again_at = now_ + kReadAgain;
     return;
   }
   job.rollback.tries = 0;
-  job.rollback.tried_from = event.id.number;
-  if (MayPass(status)) {
-    job.rollback.may_pass = true;
-  } else if (checkpoints_.erase(event.id) > 0) {
-    unreadable_checkpoints_[event.id] = why;
-  }
+  job.rollback.tried_from = IsOwn(job, id) ? id.number : 0;
+  if (!MayPass(status) && checkpoints_.erase(id) > 0) unreadable_checkpoints_[id] = why;
   AdvanceRollback(job);
+}
+
+// Whether it is the checkpoint of another job, with the values of which this one began at step 0.
+bool Core::StartsOver(const Job& job, const CheckpointId& id) const {
+  return !IsOwn(job, id) && job.stored.description().restore().mode() != Restore::CONTINUE;
 }
 
 // The manifest counts for what it says of the job, not only for being whole.
@@ -159,15 +188,21 @@ absl::Status Core::CheckContinues(const Job& job, const CheckpointManifest& mani
 }
 
 // All is durable at once, before anyone hears of the era.
-void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
+void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source) {
+  const bool over = StartsOver(job, id);
+  CheckpointManifest first;  // nothing is done yet
+  *first.mutable_policy() = job.spec().policy();
+  const CheckpointManifest& manifest = over ? first : source;
   JobDescription& description = *job.stored.mutable_description();
   description.mutable_run()->set_era(description.run().era() + 1);
   Restore& restore = *description.mutable_restore();
-  restore.Clear();
-  restore.set_checkpoint(manifest.id());
-  restore.set_manifest_digest(job.rollback.manifest_digest);
-  restore.set_mode(Restore::CONTINUE);
-  restore.set_updates_before(manifest.job().restore().updates_before());
+  if (!over) {
+    restore.Clear();
+    restore.set_checkpoint(manifest.id());
+    restore.set_manifest_digest(job.rollback.manifest_digest);
+    restore.set_mode(Restore::CONTINUE);
+    restore.set_updates_before(manifest.job().restore().updates_before());
+  }
 
   // What was reported behind the cut is void.
   std::vector<std::string> policies;
@@ -196,7 +231,7 @@ void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
   job.steps_seen = 0;
   job.checkpoint.paced = absl::Time();
   job.checkpoint.recent_steps = 0;
-  ContinueFrom(manifest, job);
+  over ? SetProgress(manifest, job) : ContinueFrom(manifest, job);
 
   const bool free = job.state.rollback_is_free();
   job.state.clear_rollback_is_free();
@@ -204,7 +239,7 @@ void Core::RollBack(Job& job, const CheckpointManifest& manifest) {
   job.state.set_restarts_total(job.state.restarts_total() + 1);
   const std::string what = std::exchange(*job.state.mutable_rollback(), "");
   const std::string back = absl::StrCat(
-      "goes back to step ", manifest.step(), ", checkpoint ", manifest.id(),
+      "goes back to step ", manifest.step(), ", checkpoint ", ToString(id),
       free ? std::string(" (which does not count, as the shard was asked to stop)")
            : absl::StrCat(" (", job.state.restarts(), " of at most ", RestartsMax(job.spec()),
                           " times without a new checkpoint)"),

@@ -1,6 +1,7 @@
 // A job that has lost values goes back to its newest checkpoint, in a new era.
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -63,17 +64,36 @@ class RollbackTest : public CoordinatorTest {
   void KillShards() {
     for (auto& [name, shard] : cluster.shards) shard.alive = false;
   }
-  bool GoesBack(uint32_t restarts = 1) {
+  bool GoesBack(uint32_t restarts = 1, const std::string& job = "a") {
     return Comes([&] {
-      const JobStatus status = cluster.Status("a");
+      const JobStatus status = cluster.Status(job);
       return status.restarts() == restarts && status.state() == RUNNING;
     });
   }
   // As it is durable.
-  JobDescription Description() {
+  JobDescription Description(uint64_t uid = 1) {
     StoredJob stored;
-    EXPECT_TRUE(stored.ParseFromString(cluster.store[records::Job(1)]));
+    EXPECT_TRUE(stored.ParseFromString(cluster.store[records::Job(uid)]));
     return stored.description();
+  }
+  // A job that continues that of the checkpoint; with `spec`, another one that begins with it.
+  absl::Status SubmitFrom(const std::string& checkpoint, const std::string& name,
+                          const std::optional<JobSpec>& spec = std::nullopt) {
+    SubmitRequest request;
+    request.set_from(checkpoint);
+    if (spec) *request.mutable_spec() = *spec;
+    if (!spec) request.set_name(name);
+    const CallReply reply = cluster.Submit(request);
+    const auto* error = std::get_if<absl::Status>(&reply);
+    return error == nullptr ? absl::OkStatus() : *error;
+  }
+  // Of job a, which is then over.
+  CheckpointInfo Leaves(uint64_t step) {
+    Submit(Job("a", /*every_steps=*/0));
+    EXPECT_TRUE(Comes([&] { return cluster.Status("a").step() > step; }));
+    const CheckpointInfo made = Create();
+    EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+    return made;
   }
   StoredJobState State() {
     StoredJobState state;
@@ -286,8 +306,12 @@ TEST_F(RollbackTest, AShardThatIsAskedToStopDoesNotCount) {
     cluster.RunFor(absl::Seconds(1));
   }
   Replace("ps-0");
+  CannotWrite("no space");
   ASSERT_TRUE(GoesBack(3)) << Reason();
   EXPECT_EQ(cluster.Status("a").restarts_in_row(), 1u);
+  // Not even once no more that count are left.
+  cluster.shards["ps-0"].drained = true;
+  ASSERT_TRUE(GoesBack(4)) << Reason();
 }
 
 // ---- Which shards ----
@@ -348,6 +372,9 @@ TEST_F(RollbackTest, NotForEver) {
   cluster.shards["ps-0"].refuses = "cannot read the checkpoint";
   ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", FAILED); }, absl::Minutes(2))) << Reason();
   EXPECT_EQ(cluster.Status("a").restarts(), 3u);
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("on ps-0: cannot read the checkpoint; the job has gone "
+                                        "back 3 times since it last took a checkpoint"),
+                              HasSubstr("starling checkpoint restore")));
 }
 
 // ---- Which checkpoint ----
@@ -371,6 +398,98 @@ TEST_F(RollbackTest, TheNextOlderOneIfTheNewestCannotBeRead) {
   }));
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, WhatCouldNotBeReadIsLookedAtAgainForThoseWhoAskForIt) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  const std::string newest = Last().id();
+  cluster.damaged[*ParseCheckpointId(newest)] = absl::DataLossError("a digest is wrong");
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  cluster.damaged.clear();
+  EXPECT_THAT(std::string(SubmitFrom(newest, "b").message()),
+              HasSubstr("cannot be read: a digest is wrong; it is looked at again within 10s"));
+  cluster.RunFor(absl::Seconds(11));
+  ASSERT_TRUE(SubmitFrom(newest, "b").ok());
+  EXPECT_EQ(cluster.Status("b").restored_from(), newest);
+}
+
+// ---- The one that it began with ----
+
+TEST_F(RollbackTest, WithoutOneOfItsOwnAJobGoesBackToTheOneThatItContinued) {
+  const CheckpointInfo made = Leaves(110);
+  ASSERT_TRUE(SubmitFrom(made.id(), "b").ok());
+  ASSERT_TRUE(Comes([&] { return cluster.Status("b").step() > 220; }));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(1, "b")) << cluster.Status("b").reason();
+  EXPECT_THAT(cluster.Status("b").last_restart(),
+              HasSubstr(absl::StrCat("goes back to step ", made.step(), ", checkpoint ", made.id(),
+                                     " (1 of at most 3 times")));
+  EXPECT_EQ(Description(2).run().era(), 1u);
+  EXPECT_EQ(Description(2).restore().step(), made.step());
+  EXPECT_EQ(Description(2).restore().manifest_digest(), made.manifest_digest());
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+  EachItemOnce(2, 4, 100);
+  EXPECT_EQ(cluster.Status("b").epochs_done_size(), 4);
+}
+
+TEST_F(RollbackTest, AJobThatBeganWithTheValuesOfAnotherStartsOver) {
+  const CheckpointInfo made = Leaves(110);
+  JobSpec spec = Job("b", /*every_steps=*/0, Policy::SSP);
+  ASSERT_TRUE(SubmitFrom(made.id(), "b", spec).ok());
+  ASSERT_TRUE(Comes([&] { return cluster.Status("b").step() > 120; }));
+  const Restore before = Description(2).restore();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(1, "b")) << cluster.Status("b").reason();
+  EXPECT_THAT(cluster.Status("b").last_restart(),
+              HasSubstr(absl::StrCat("goes back to step 0, checkpoint ", made.id())));
+  EXPECT_EQ(Description(2).run().era(), 1u);
+  EXPECT_EQ(Description(2).restore().SerializeAsString(), before.SerializeAsString());
+  EXPECT_LT(cluster.Status("b").step(), 20u);
+  EXPECT_EQ(cluster.Status("b").epochs_done_size(), 0);
+  EXPECT_EQ(cluster.Status("b").policy(), "ssp(2)");
+  cluster.StartCoordinator();
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+  EachItemOnce(2, 4, 100);
+  EXPECT_EQ(cluster.Status("b").epochs_done_size(), 4);
+}
+
+TEST_F(RollbackTest, ManyMayHaveBegunWithTheSameOne) {
+  for (const bool damaged : {false, true}) {
+    SCOPED_TRACE(damaged);
+    const CheckpointInfo made = Leaves(10);
+    cluster.AddWorker("worker-1");
+    for (const char* name : {"b", "c"}) ASSERT_TRUE(SubmitFrom(made.id(), name).ok());
+    ASSERT_TRUE(Comes([&] {
+      return cluster.Status("b").step() > made.step() && cluster.Status("c").step() > made.step();
+    }));
+    if (damaged)
+      cluster.damaged[*ParseCheckpointId(made.id())] = absl::DataLossError("a digest is wrong");
+    Replace("ps-0");
+    for (const char* name : {"b", "c"}) {
+      if (damaged) {
+        EXPECT_TRUE(Ends(name, FAILED));
+        EXPECT_THAT(cluster.Status(name).reason(), HasSubstr("cannot be read: a digest is wrong"));
+      } else {
+        EXPECT_TRUE(GoesBack(1, name)) << cluster.Status(name).reason();
+      }
+    }
+    for (const char* name : {"b", "c"}) EXPECT_TRUE(Ends(name, damaged ? FAILED : SUCCEEDED));
+    for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(AskJob<event::DeleteJob>(name).ok());
+  }
+}
+
+TEST_F(RollbackTest, OnceItHasItsOwnItGoesBackToThat) {
+  const CheckpointInfo made = Leaves(110);
+  ASSERT_TRUE(SubmitFrom(made.id(), "b", Job("b", /*every_steps=*/30)).ok());
+  ASSERT_TRUE(Comes([&] { return cluster.Status("b").checkpoint().has_last(); }));
+  const std::string own = cluster.Status("b").checkpoint().last().id();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(1, "b")) << cluster.Status("b").reason();
+  EXPECT_EQ(cluster.Status("b").restored_from(), own);
+  EXPECT_EQ(Description(2).restore().mode(), Restore::CONTINUE);
 }
 
 TEST_F(RollbackTest, EndsIfNoneCanBeRead) {
@@ -414,7 +533,7 @@ TEST_F(RollbackTest, ADiskThatFailsForAMomentCostsNoProgress) {
   RunBeyond(2);
   const CheckpointInfo newest = Last();
   const CheckpointId id = *ParseCheckpointId(newest.id());
-  cluster.damaged[id] = absl::UnavailableError("an error of the disk");
+  cluster.damaged[id] = absl::PermissionDeniedError("an error of the disk");
   Replace("ps-0");
   cluster.RunFor(absl::Seconds(5));
   EXPECT_TRUE(cluster.IsIn("a", PENDING));
@@ -437,13 +556,15 @@ TEST_F(RollbackTest, TheOlderOneIfTheDiskFailsWithTheNewestForLong) {
 
 TEST_F(RollbackTest, AFolderThatIsNotMountedIsWaitedFor) {
   Submit(Job("a"));
-  RunBeyond(1);
+  RunBeyond(2);
   const std::string last = Last().id();
   cluster.mounted = false;
   Replace("ps-0");
-  cluster.RunFor(absl::Minutes(2));
+  cluster.RunFor(absl::Seconds(25));
   EXPECT_TRUE(cluster.IsIn("a", PENDING));
   EXPECT_THAT(Reason(), HasSubstr("cannot be read: its nonce is missing; tries again in 10s"));
+  const std::string log = cluster.JobLog("a"), line = "cannot be read: its nonce is missing";
+  EXPECT_EQ(log.find(line), log.rfind(line)) << "it is said once: " << log;
   cluster.mounted = true;
   ASSERT_TRUE(GoesBack()) << Reason();
   EXPECT_EQ(cluster.Status("a").restored_from(), last);
@@ -490,11 +611,7 @@ TEST_F(RollbackTest, AStartWithoutTheMountDoesNotMarkWhatLiesBeneathIt) {
   EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
   KillShards();
   cluster.RunFor(absl::Minutes(1));
-  SubmitRequest request;
-  request.set_from(last);
-  request.set_name("b");
-  const CallReply reply = cluster.Submit(request);
-  ASSERT_TRUE(std::holds_alternative<SubmitReply>(reply)) << std::get<absl::Status>(reply);
+  ASSERT_TRUE(SubmitFrom(last, "b").ok());
   cluster.mounted = false;
   cluster.StartCoordinator();
   cluster.RunFor(absl::Seconds(1));

@@ -395,13 +395,10 @@ std::string Core::WaitsFor(const Job& job) const {
   if (loads.size() < live.size() && Place(job, loads).empty()) {
     if (!checkpoints_listed_)
       return absl::StrCat("begins with a checkpoint, and ", NotListedText());
-    std::vector<std::string> blind;
-    for (const ShardLoad& load : live) {
-      const std::string why = WhyBlind(shards_.at(load.id.value));
-      if (!why.empty() && blind.size() < kHoldersShown) blind.push_back(why);
-    }
+    std::vector<const Shard*> shards;
+    for (const ShardLoad& load : live) shards.push_back(&shards_.at(load.id.value));
     return absl::StrCat("begins with a checkpoint, which too few shards can read: ",
-                        absl::StrJoin(blind, "; "));
+                        BlindText(shards));
   }
   if (loads.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED) {
     return absl::StrCat("needs two shards (durability: replicated): start another one with `",

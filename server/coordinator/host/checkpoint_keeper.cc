@@ -20,7 +20,7 @@ absl::StatusOr<CheckpointInfo> SealOn(CheckpointDisk& disk, const action::SealCh
   return DescribeCheckpoint(action.manifest, EncodeManifest(action.manifest));
 }
 
-// A mount that is gone leaves an empty folder, in which no checkpoint is missed.
+// A mount that is gone leaves an empty folder, in which no checkpoint is missed: kUnavailable.
 absl::Status CheckSameRoot(CheckpointDisk& disk, uint64_t cluster, uint64_t nonce) {
   const absl::StatusOr<uint64_t> found = ReadRootNonce(disk, cluster);
   if (found.ok() && *found == nonce) return absl::OkStatus();
@@ -37,8 +37,8 @@ absl::Status CheckKnownRoot(CheckpointDisk& disk, uint64_t cluster) {
   const std::string file = absl::StrCat(kRootNonceFolder, "/", ToHex(cluster));
   return absl::UnavailableError(absl::StrCat(
       file, " is missing in the folder of checkpoints, but jobs of this cluster have begun ",
-      "checkpoints: see whether the folder is mounted; if the jobs are to go on with a new one, ",
-      "make an empty file ", file, " in it"));
+      "checkpoints or begin with one: see whether the folder is mounted; if the jobs are to go on ",
+      "with a new one, make the folder ", kRootNonceFolder, " in it, and the empty file ", file));
 }
 
 // What is there counts first: a folder that takes nothing new can be read, and made emptier.
@@ -81,11 +81,11 @@ absl::StatusOr<CheckpointManifest> ReadOn(const std::shared_ptr<CheckpointDisk>&
 absl::StatusOr<CheckpointManifest> VerifyOn(const std::shared_ptr<CheckpointDisk>& disk,
                                             const action::ReadCheckpoint& action,
                                             const std::function<bool()>& goes_on) {
+  if (!goes_on()) return absl::CancelledError("the coordinator stops");
   absl::StatusOr<CheckpointManifest> read = ReadOn(disk, action.info, goes_on);
-  const auto id = ParseCheckpointId(action.info.id());
-  if (!read.ok() && id && action.nonce != 0)
-    STARLING_RETURN_IF_ERROR(CheckSameRoot(*disk, id->cluster, action.nonce));
-  return read;
+  if (read.ok() || action.nonce == 0) return read;
+  const absl::Status same = CheckSameRoot(*disk, action.cluster, action.nonce);
+  return same.ok() ? read : absl::AbortedError(same.message());
 }
 
 }  // namespace

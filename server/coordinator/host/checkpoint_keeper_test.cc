@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/checkpoint/capture.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
@@ -26,6 +27,7 @@
 namespace starling::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -35,16 +37,19 @@ constexpr uint64_t kCluster = 0xc0ffee;
 constexpr uint64_t kNonce = 77;
 const CheckpointId kId = {kCluster, JobUid(1), 3};
 
-// Where it waits, files open only once `go_on` is set.
+// Where it waits, the next file opens only once `go_on` is set.
 class WaitingDisk : public MemoryDisk {
  public:
   absl::StatusOr<std::unique_ptr<Readable>> Open(const std::string& folder, const std::string& name,
                                                  bool from_disk) override {
-    if (waits) go_on.get_future().wait();
+    if (waits.exchange(false)) {
+      begun.set_value();
+      go_on.get_future().wait();
+    }
     return MemoryDisk::Open(folder, name, from_disk);
   }
   std::atomic<bool> waits = false;
-  std::promise<void> go_on;  // waited for once
+  std::promise<void> begun, go_on;
 };
 
 class CheckpointKeeperTest : public testing::Test {
@@ -84,7 +89,7 @@ class CheckpointKeeperTest : public testing::Test {
   }
   absl::StatusOr<CheckpointManifest> Verify(const CheckpointInfo& info) {
     return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) {
-      keeper_.Verify({info, kNonce}, done);
+      keeper_.Verify({info, kCluster, kNonce}, done);
     });
   }
 
@@ -195,6 +200,12 @@ TEST_F(CheckpointKeeperTest, WhoGoesBackToOneReadsEveryByte) {
   disk_->Put(ToString(kId), ShardFileName(ShardId(2)), file);
   EXPECT_TRUE(Read(info).ok()) << "its values are not read";
   EXPECT_TRUE(absl::IsDataLoss(Verify(info).status())) << Verify(info).status();
+  // It is the folder of another cluster, too, which began a job with it.
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster + 1, kNonce + 1).ok());
+  const auto there = Await<absl::StatusOr<CheckpointManifest>>([&](auto done) {
+    keeper_.Verify({info, kCluster + 1, kNonce + 1}, done);
+  });
+  EXPECT_TRUE(absl::IsDataLoss(there.status())) << there.status();
 }
 
 TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {
@@ -257,7 +268,7 @@ TEST_F(CheckpointKeeperTest, AFolderThatIsNotMountedIsNotOneWithoutCheckpoints) 
   ASSERT_TRUE(info.ok()) << info.status();
   const auto verify = [&](uint64_t nonce) {
     return Await<absl::StatusOr<CheckpointManifest>>([&](auto done) {
-             keeper.Verify({*info, nonce}, done);
+             keeper.Verify({*info, kCluster, nonce}, done);
            })
         .status();
   };
@@ -265,11 +276,12 @@ TEST_F(CheckpointKeeperTest, AFolderThatIsNotMountedIsNotOneWithoutCheckpoints) 
 
   fs::rename(root, root + ".away");
   fs::create_directory(root);
-  EXPECT_TRUE(absl::IsUnavailable(verify(kNonce))) << verify(kNonce);
+  EXPECT_TRUE(absl::IsAborted(verify(kNonce))) << verify(kNonce);
   EXPECT_TRUE(absl::IsNotFound(verify(0))) << verify(0);
   const absl::Status empty = list(/*known=*/true).status();
   EXPECT_TRUE(absl::IsUnavailable(empty)) << empty;
-  EXPECT_THAT(std::string(empty.message()), HasSubstr("see whether the folder is mounted"));
+  EXPECT_THAT(std::string(empty.message()), AllOf(HasSubstr("see whether the folder is mounted"),
+                                                  HasSubstr("make the folder .starling in it")));
   EXPECT_TRUE(fs::is_empty(root)) << "nothing is written beneath the mount";
   // Somebody means it.
   fs::create_directory(root + "/.starling");
@@ -287,7 +299,8 @@ TEST_F(CheckpointKeeperTest, ReadingEveryByteDelaysNothingElse) {
   const CheckpointInfo info = *Seal(Written());
   std::promise<absl::Status> answer;
   disk_->waits = true;
-  keeper_.Verify({info, kNonce}, [&](const auto& read) { answer.set_value(read.status()); });
+  keeper_.Verify({info, kCluster, kNonce},
+                 [&](const auto& read) { answer.set_value(read.status()); });
   EXPECT_TRUE(Make({kCluster, JobUid(2), 1}).ok());
   disk_->waits = false;
   disk_->go_on.set_value();
@@ -297,27 +310,33 @@ TEST_F(CheckpointKeeperTest, ReadingEveryByteDelaysNothingElse) {
 TEST_F(CheckpointKeeperTest, ItsEndDoesNotWaitForEveryByte) {
   ASSERT_TRUE(Make().ok());
   const CheckpointInfo info = *Seal(Written());
-  std::promise<absl::Status> answer;
-  std::promise<void> begun, stopping;
-  keeper_.Verify({info, kNonce}, [&](const auto& read) {
-    EXPECT_TRUE(read.ok()) << read.status();
-    begun.set_value();
-    stopping.get_future().wait();
-  });
-  keeper_.Verify({info, kNonce}, [&](const auto& read) { answer.set_value(read.status()); });
-  begun.get_future().wait();
+  std::promise<absl::Status> under_way, waiting;
+  const auto verify = [&](std::promise<absl::Status>& answer) {
+    keeper_.Verify({info, kCluster, kNonce},
+                   [&answer](const auto& read) { answer.set_value(read.status()); });
+  };
+  disk_->waits = true;
+  verify(under_way);
+  verify(waiting);
+  disk_->begun.get_future().wait();
   std::thread stop([&] { keeper_.Stop(); });
   // What is asked for now is refused once the end has begun.
-  for (bool accepted = true; accepted;) {
+  const absl::Time enough = absl::Now() + absl::Seconds(60);
+  for (bool accepted = true; accepted && absl::Now() < enough;) {
     const auto asked = std::make_shared<int>();
-    keeper_.Verify({info, kNonce}, [asked](const auto&) {});
+    keeper_.Verify({info, kCluster, kNonce}, [asked](const auto&) {});
     accepted = asked.use_count() > 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  stopping.set_value();
+  EXPECT_LT(absl::Now(), enough) << "its end has not begun";
+  disk_->go_on.set_value();
   stop.join();
-  const absl::Status status = answer.get_future().get();
-  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  const absl::Status stopped = under_way.get_future().get();
+  EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
+  EXPECT_THAT(std::string(stopped.message()), HasSubstr("stopped before its end"));
+  const absl::Status unread = waiting.get_future().get();
+  EXPECT_TRUE(absl::IsCancelled(unread)) << unread;
+  EXPECT_THAT(std::string(unread.message()), HasSubstr("the coordinator stops"));
 }
 
 TEST_F(CheckpointKeeperTest, AfterItsEndNothingIsDone) {

@@ -175,7 +175,7 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
     const CheckpointId id = *ParseCheckpointId(to_read->info.id());
     read.push_back(id.number);
     if (to_read->nonce != 0 && (!mounted || to_read->nonce != root_nonce_))
-      return event::CheckpointRead{id, absl::UnavailableError("its nonce is missing")};
+      return event::CheckpointRead{id, absl::AbortedError("its nonce is missing")};
     if (!mounted) return event::CheckpointRead{id, absl::NotFoundError("it is not there")};
     if (!reads.ok()) return event::CheckpointRead{id, reads};
     if (damaged.contains(id)) return event::CheckpointRead{id, damaged.at(id)};
