@@ -146,7 +146,11 @@ absl::Status Cluster::StartCoordinator(absl::Time deadline) {
     coordinator.started = absl::InfinitePast();
     STARLING_RETURN_IF_ERROR(Launch(coordinator));
     const absl::Status status = WaitForAddress(deadline);
-    if (!absl::IsUnavailable(status) || MonotonicNow() >= until) return status;
+    if (status.ok()) return status;
+    if (!absl::IsUnavailable(status) || MonotonicNow() >= until) {
+      for (const auto& [path, port] : ports) STARLING_RETURN_IF_ERROR(WriteSmallFile(path, port));
+      return status;
+    }
     STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));
   }
 }

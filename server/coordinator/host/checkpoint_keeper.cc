@@ -30,9 +30,11 @@ absl::Status CheckSameRoot(CheckpointDisk& disk, uint64_t cluster, uint64_t nonc
       ": see whether the folder is still mounted, and whether another coordinator uses it"));
 }
 
-// An earlier coordinator has written there. Whoever means a new folder can say so.
+// An earlier coordinator has written there, so its file can be read where the folder is as it was.
+// Whoever means a new folder can say so.
 absl::Status CheckKnownRoot(CheckpointDisk& disk, uint64_t cluster) {
   const absl::Status found = ReadRootNonce(disk, cluster).status();
+  if (absl::IsPermissionDenied(found)) return absl::UnavailableError(found.message());
   if (!absl::IsNotFound(found)) return absl::OkStatus();
   const std::string file = absl::StrCat(kRootNonceFolder, "/", ToHex(cluster));
   return absl::UnavailableError(absl::StrCat(

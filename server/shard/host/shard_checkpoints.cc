@@ -32,9 +32,8 @@ void ShardHost::FindCheckpointRoot(uint64_t cluster, uint64_t nonce) {
 
 // A checkpoint beneath it cannot be read, so it may be mounted no more: it is looked at again.
 void ShardHost::DoubtCheckpointRoot() {
-  if (checkpoint_writer_ == nullptr) return;
   checkpoint_nonce_ = 0;
-  reporter_->SetCheckpointRoot(0, "");
+  find_root_at_ = control_->Now();
 }
 
 void ShardHost::Do(const action::BeginCheckpoint& a) {

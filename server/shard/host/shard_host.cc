@@ -293,7 +293,11 @@ void ShardHost::Do(const action::Create& a) {
       hosted->host = *std::move(host);
       return hosted->host->OnOrders(std::move(orders));
     }
-    if (plan->description.has_restore()) control_->Post([this] { DoubtCheckpointRoot(); });
+    const absl::StatusCode code = host.status().code();
+    if (plan->description.has_restore() &&
+        (code == absl::StatusCode::kNotFound || code == absl::StatusCode::kUnavailable ||
+         code == absl::StatusCode::kPermissionDenied || code == absl::StatusCode::kDataLoss))
+      control_->Post([this] { DoubtCheckpointRoot(); });
     PartitionStatus status;
     *status.mutable_run() = plan->description.run();
     status.set_partition(partition.value);
