@@ -11,6 +11,7 @@ JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription&
     : world_(world),
       workload_(workload),
       run_{JobUid(description.run().job_uid()), description.run().era()},
+      before_(before),
       first_step_(description.restore().step()),
       layout_(MakeLayout(description.spec()).value()),
       decisions_(world, workload, &layout_) {
@@ -25,7 +26,7 @@ JobTruth::JobTruth(World* world, const Workload* workload, const JobDescription&
   }
 }
 
-// All below its first step was counted by the job before.
+// All below its first step was counted by the run before.
 void JobTruth::BeginAt(const Restore& restore, const JobTruth& before) {
   policies_[PolicyNumber()] = {
       PolicyNumber(),

@@ -38,10 +38,10 @@ struct ValueTruth {
   std::vector<Active> active;  // active members when it was sent
 };
 
-// One job as it really is.
+// One run of a job, an era, as it really is.
 class JobTruth {
  public:
-  // `before`: of the job whose checkpoint it goes on from; null: it begins with step 0. Must
+  // `before`: of the run whose checkpoint it goes on from; null: it begins with step 0. Must
   // outlive this.
   JobTruth(World* world, const Workload* workload, const JobDescription& description,
            const JobTruth* before = nullptr);
@@ -51,6 +51,7 @@ class JobTruth {
   RunId run() const { return run_; }
   ConsistencyPolicy PolicyOf(PolicyNumber number) const;
   uint64_t first_step() const { return first_step_; }
+  const JobTruth* before() const { return before_; }
 
   // ---- The state at a step of which all below is applied ----
   // Whether the slice's first updates, so many, are those of the steps below.
@@ -106,7 +107,7 @@ class JobTruth {
   bool AnyStepDone() const;                              // a step counts on all partitions
   bool served() const { return served_; }                // some partition has heard of a member
   // Names of workers that ever had a fault.
-  size_t faulty_workers() const { return faulty_workers_.size(); }
+  const std::set<std::string>& faulty_workers() const { return faulty_workers_; }
 
  private:
   struct Replica {
@@ -142,6 +143,7 @@ class JobTruth {
   World* const world_;
   const Workload* const workload_;
   const RunId run_;
+  const JobTruth* const before_;
   const uint64_t first_step_;
   Layout layout_;
   DecisionTruth decisions_;

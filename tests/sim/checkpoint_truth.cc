@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "absl/strings/match.h"
@@ -35,10 +37,14 @@ uint64_t StoredDigest(const CheckpointReader& reader, const Slice& slice, BlockP
   return ContentDigest(values);
 }
 
+RunId RunOf(const CheckpointManifest& manifest) {
+  return {JobUid(manifest.job().run().job_uid()), manifest.job().run().era()};
+}
+
 }  // namespace
 
 void CheckpointTruth::OnCarriedOut(RunId run, const Record& record, const HostedSlice& slice) {
-  const auto [it, fresh] = contents_[{run, record.slice}].try_emplace(record.lsn);
+  const auto [it, fresh] = contents_[{find_(run), record.slice}].try_emplace(record.lsn);
   if (!fresh) return;  // other copies are compared with the first one elsewhere
   it->second.value = ContentDigest(slice.newest);
   for (size_t i = 0; i < slice.slots.size(); ++i)
@@ -47,8 +53,12 @@ void CheckpointTruth::OnCarriedOut(RunId run, const Record& record, const Hosted
 
 const CheckpointTruth::Content* CheckpointTruth::ContentOf(const JobTruth& truth, SliceId slice,
                                                            uint64_t updates) const {
-  const auto contents = contents_.find({truth.run(), slice});
-  if (contents == contents_.end() || updates <= truth.first_step()) return nullptr;
+  if (updates <= truth.first_step()) {
+    return truth.before() == nullptr ? nullptr : ContentOf(*truth.before(), slice, updates);
+  }
+  const auto contents = contents_.find({&truth, slice});
+  if (contents == contents_.end())
+    return source_ == nullptr ? nullptr : source_->ContentOf(truth, slice, updates);
   const uint64_t behind = updates - truth.first_step() - 1;
   if (behind >= contents->second.size()) return nullptr;
   return &std::next(contents->second.begin(), static_cast<int64_t>(behind))->second;
@@ -124,6 +134,34 @@ void CheckpointTruth::OnRestarted() {
 
 // ---- What the coordinator says ----
 
+const CheckpointManifest* CheckpointTruth::Made(const std::string& id) const {
+  const auto made = made_.find(id);
+  return made == made_.end() ? nullptr : &made->second;
+}
+
+size_t CheckpointTruth::Made(JobUid job) const {
+  return static_cast<size_t>(std::count_if(
+      made_.begin(), made_.end(), [&](const auto& made) { return RunOf(made.second).job == job; }));
+}
+
+const JobTruth* CheckpointTruth::TruthOf(const std::string& id) const {
+  const CheckpointManifest* const made = Made(id);
+  return made == nullptr ? nullptr : find_(RunOf(*made));
+}
+
+std::optional<CheckpointId> CheckpointTruth::NewestReadable(JobUid job) const {
+  std::optional<CheckpointId> newest;
+  const auto disk = disk_->AfterCrash({.data = true, .files = true, .folders = true});
+  for (const std::string& id : listed_) {
+    const CheckpointId listed = *ParseCheckpointId(id);
+    if (listed.job != job || Made(id) == nullptr || asked_to_delete_.contains(id)) continue;
+    if (newest.has_value() && listed.number < newest->number) continue;
+    const auto reader = CheckpointReader::Open(disk, listed, std::nullopt);
+    if (reader.ok() && (*reader)->VerifyAll([](uint64_t) { return true; }).ok()) newest = listed;
+  }
+  return newest;
+}
+
 void CheckpointTruth::OnListed(const CheckpointInfo& info) {
   if (dropped_.contains(info.id()) || !listed_.insert(info.id()).second) return;
   world_->Count("checkpoints that were listed");
@@ -145,12 +183,12 @@ std::unique_ptr<CheckpointReader> CheckpointTruth::CheckWhole(
 }
 
 void CheckpointTruth::CheckValues(const CheckpointReader& reader) {
-  const JobTruth* const truth = find_(JobUid(reader.manifest().job().run().job_uid()));
+  const JobTruth* const truth = find_(RunOf(reader.manifest()));
   if (truth == nullptr) {
     return world_->Violate(Promise::kCut, absl::StrCat("checkpoint ", reader.manifest().id(),
                                                        " is of a job that nobody submitted"));
   }
-  made_.push_back(reader.manifest());
+  made_[reader.manifest().id()] = reader.manifest();
   CheckNumbers(reader.manifest(), *truth);
   for (const Slice& slice : truth->layout().slices) CheckSlice(reader, *truth, slice);
 }
@@ -174,8 +212,8 @@ void CheckpointTruth::CheckNumbers(const CheckpointManifest& manifest, const Job
 }
 
 void CheckpointTruth::CheckPolicies() const {
-  for (const CheckpointManifest& manifest : made_) {
-    const JobTruth& truth = *find_(JobUid(manifest.job().run().job_uid()));
+  for (const auto& [id, manifest] : made_) {
+    const JobTruth& truth = *find_(RunOf(manifest));
     if (!truth.succeeded()) continue;
     world_->Count("checkpoints: policies compared");
     const ConsistencyPolicy policy{static_cast<PolicyKind>(manifest.policy().kind()),

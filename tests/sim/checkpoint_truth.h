@@ -4,10 +4,12 @@
 #define STARLING_TESTS_SIM_CHECKPOINT_TRUTH_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,10 +30,12 @@ namespace starling::sim {
 
 class CheckpointTruth final : public DiskObserver {
  public:
-  using FindTruth = std::function<JobTruth*(JobUid)>;
-  // `world` outlives it.
-  CheckpointTruth(World* world, std::shared_ptr<const MemoryDisk> disk, FindTruth find)
-      : world_(world), disk_(std::move(disk)), find_(std::move(find)) {}
+  using FindTruth = std::function<JobTruth*(RunId)>;
+  // `world` outlives it, and so does `source`: of the cluster whose checkpoint the job goes on
+  // from; null: there is none.
+  CheckpointTruth(World* world, std::shared_ptr<const MemoryDisk> disk, FindTruth find,
+                  const CheckpointTruth* source)
+      : world_(world), disk_(std::move(disk)), find_(std::move(find)), source_(source) {}
 
   // ---- Shards: any copy of a slice has an update, and its values and slots are these now.
   void OnCarriedOut(RunId run, const Record& record, const HostedSlice& slice);
@@ -44,6 +48,15 @@ class CheckpointTruth final : public DiskObserver {
   // ---- What the coordinator says, and is asked for
   void OnListed(const CheckpointInfo& info);
   void OnAskedToDelete(const std::string& id) { asked_to_delete_.insert(id); }
+  // Of the run that the checkpoint is of; null: none was made with this id.
+  const JobTruth* TruthOf(const std::string& id) const;
+  // The manifest that it was made with; null: as above.
+  const CheckpointManifest* Made(const std::string& id) const;
+  // How many were made of the job.
+  size_t Made(JobUid job) const;
+  // The newest one of the job that was listed, that nobody asked to delete, and that could be read
+  // if nothing failed; nullopt: there is none.
+  std::optional<CheckpointId> NewestReadable(JobUid job) const;
   // At the end of the run. By then partitions have heard of policies that had been decided.
   void CheckPolicies() const;
 
@@ -60,15 +73,16 @@ class CheckpointTruth final : public DiskObserver {
   void CheckValues(const CheckpointReader& reader);
   void CheckNumbers(const CheckpointManifest& manifest, const JobTruth& truth);
   void CheckSlice(const CheckpointReader& reader, const JobTruth& truth, const Slice& slice);
-  // Null: no update is known that makes the slice's so many-th.
+  // Null: no update is known that makes the slice's so many-th, in this run or in one before.
   const Content* ContentOf(const JobTruth& truth, SliceId slice, uint64_t updates) const;
   void CheckMayDrop(const std::string& id);
 
   World* const world_;
   const std::shared_ptr<const MemoryDisk> disk_;
   const FindTruth find_;
-  std::map<std::pair<RunId, SliceId>, std::map<Lsn, Content>> contents_;
-  std::vector<CheckpointManifest> made_;
+  const CheckpointTruth* const source_;
+  std::map<std::pair<const JobTruth*, SliceId>, std::map<Lsn, Content>> contents_;
+  std::map<std::string, CheckpointManifest> made_;  // by id
   std::set<std::string> listed_;
   std::set<std::string> asked_to_delete_;
   std::set<std::string> dropped_;    // no longer listed

@@ -41,6 +41,14 @@ void Cluster::PlanCheckpoints(size_t i) {
   if (shape_.from == nullptr && random.Chance(0.5)) job.workload.test_samples *= 8;
   if (random.Chance(0.5))
     job.checkpoint_every = random.Between(absl::Milliseconds(200), absl::Seconds(3));
+  if (loses_copies_) {
+    Checkpoint& rule = *job.workload.spec.mutable_checkpoint();
+    rule.clear_every_seconds();
+    rule.set_every_steps(static_cast<uint64_t>(random.Between(3, 12)));
+    rule.set_keep(static_cast<uint32_t>(random.Between(1, 3)));
+  }
+  if (random.Chance(0.3))
+    job.workload.spec.set_restarts_max(static_cast<uint32_t>(random.Between(0, 2)));
 }
 
 void Cluster::PlanToAsk(size_t i) {

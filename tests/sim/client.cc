@@ -48,7 +48,7 @@ void Cluster::ReadNow(size_t i) {
   ClientJob& job = jobs_[i];
   if (job.over) return;
   world_.After(*job.read_every, &client_, [this, i] { ReadNow(i); });
-  if (job.truth == nullptr) return;
+  if (job.truth() == nullptr) return;
   ++job.calls;
   CallForStatus<JobReply>(
       &client_, 0,
@@ -67,7 +67,7 @@ void Cluster::ReadNow(size_t i) {
           for (const View& view : reply->views())
             point.versions[view.partition()] = status.sealed_steps();
         }
-        reader_->Read(*reply, jobs_[i].truth->layout(), point,
+        reader_->Read(*reply, jobs_[i].truth()->layout(), point,
                       [this](const absl::StatusOr<ReadValues>& values) {
                         if (values.ok()) return world_.Count("reads of a job that runs");
                         if (absl::IsDeadlineExceeded(values.status())) {
@@ -102,7 +102,7 @@ void Cluster::Delete(size_t i) {
         jobs_[i].deleted = true;
         control_.OnDeleted(jobs_[i].uid);
         world_.Count("jobs that were deleted");
-        if (!jobs_[i].end.views().empty() && jobs_[i].truth != nullptr) ReadDeleted(i, 4);
+        if (!jobs_[i].end.views().empty() && jobs_[i].truth() != nullptr) ReadDeleted(i, 4);
       });
 }
 
@@ -111,7 +111,7 @@ void Cluster::ReadDeleted(size_t i, int times) {
   if (times == 0) return;
   const absl::Duration wait = world_.random().Between(absl::ZeroDuration(), absl::Milliseconds(20));
   world_.After(wait, &client_, [this, i, times] {
-    reader_->Read(jobs_[i].end, jobs_[i].truth->layout(), {},
+    reader_->Read(jobs_[i].end, jobs_[i].truth()->layout(), {},
                   [this](const absl::StatusOr<ReadValues>& values) {
                     if (absl::IsDeadlineExceeded(values.status())) {
                       world_.Violate(Promise::kAnswer, std::string(values.status().message()));
@@ -127,8 +127,8 @@ std::string Cluster::WhyNotSettled() const {
   const std::set<uint64_t> living = LivingShards();
   uint64_t least = 0, most = 0;
   for (const ClientJob& job : jobs_) {
-    if (job.deleted || job.truth == nullptr) continue;
-    const Layout& layout = job.truth->layout();
+    if (job.deleted || job.truth() == nullptr) continue;
+    const Layout& layout = job.truth()->layout();
     for (const View& view : coordinator_.StoredViews(job.uid)) {
       uint64_t bytes = 0;
       for (const SliceId slice : layout.partitions[view.partition()])
@@ -151,10 +151,11 @@ void Cluster::Settle() {
     return world_.After(kPeriod, &client_, [this] { Settle(); });
   }
   for (ClientJob& job : jobs_) {
-    if (!job.deleted || job.end.views().empty() || job.truth == nullptr || shard_crashed_) continue;
+    if (!job.deleted || job.end.views().empty() || job.truth() == nullptr || shard_crashed_)
+      continue;
     ++last_reads_;
     reader_->Read(
-        job.end, job.truth->layout(), {}, [this, &job](const absl::StatusOr<ReadValues>& values) {
+        job.end, job.truth()->layout(), {}, [this, &job](const absl::StatusOr<ReadValues>& values) {
           if (values.ok()) {
             world_.Violate(Promise::kMemory,
                            absl::StrCat(job.workload.spec.name(), " is deleted, and was read"));

@@ -29,13 +29,21 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       world_(Mix(seed, 1), shape.allowed, shape.from == nullptr ? "" : "after it: "),
       network_(&world_),
       stored_(shape.from != nullptr ? shape.from->disk : std::make_shared<MemoryDisk>()),
-      checkpoints_(&world_, stored_, [this](JobUid job) { return TruthOf(job); }),
+      checkpoints_(
+          &world_, stored_, [this](RunId run) { return TruthOf(run); },
+          shape.from == nullptr ? nullptr : shape.from->checkpoints),
+      rollbacks_(&world_, &checkpoints_, [this](auto views) { return IsLost(views); }),
       control_(&world_),
-      coordinator_(&world_, &control_) {
+      coordinator_(&world_, &control_),
+      loses_copies_(shape.faults && shape.checkpoints && Random(Mix(seed, 993)).Chance(0.5)) {
   spdlog::set_level(spdlog::level::off);  // the hosts log as daemons do
   streams_.SetObserver(this);
   coordinator_.on_replaced = [this](uint64_t incarnation, absl::Duration unheard) {
     OnShardReplaced(incarnation, unheard);
+  };
+  coordinator_.on_stored = [this](uint64_t uid, const CoordinatorNode::StoredRun& before,
+                                  const CoordinatorNode::StoredRun& after) {
+    rollbacks_.OnStored(uid, before, after, shard_exhausted_);
   };
   coordinator_.new_cluster = Mix(seed, shape.from == nullptr ? 4 : 5) | 1;
   coordinator_.mount = [this](Process* process) { return MountDisk(process, /*shard=*/false); };
@@ -133,7 +141,8 @@ void Cluster::Run() {
 }
 
 uint64_t Cluster::final_hash() const {
-  return jobs_.front().truth == nullptr ? 0 : jobs_.front().truth->final_hash();
+  const JobTruth* const truth = first_truth();
+  return truth == nullptr ? 0 : truth->final_hash();
 }
 
 std::set<uint64_t> Cluster::LivingShards() const {
@@ -146,6 +155,19 @@ std::set<uint64_t> Cluster::LivingShards() const {
       living.insert(registered->second.second);
   }
   return living;
+}
+
+// One that went on after it had been given up is heard again before it is told.
+bool Cluster::IsLost(absl::Span<const View> views) const {
+  const std::set<uint64_t> living = LivingShards();
+  const auto there = [&](uint64_t incarnation) {
+    return living.contains(incarnation) &&
+           coordinator_.Unheard(incarnation) < coordinator::CoordinatorOptions().answer_wait;
+  };
+  return std::any_of(views.begin(), views.end(), [&](const View& view) {
+    const bool backed = view.backup() != 0 && !view.learning();
+    return !there(view.primary_incarnation()) && !(backed && there(view.backup_incarnation()));
+  });
 }
 
 bool Cluster::AllWhole() const {
@@ -181,19 +203,48 @@ void Cluster::OnDelivered(const Process& to, bool, const FrameHeader& header,
 JobTruth* Cluster::Truth(const JobDescription& description) {
   for (ClientJob& job : jobs_) {
     if (job.workload.spec.name() != description.spec().name()) continue;
-    if (job.truth == nullptr)
-      job.truth = std::make_unique<JobTruth>(&world_, &job.workload, description,
-                                             shape_.from == nullptr ? nullptr : shape_.from->truth);
-    return job.truth.get();
+    std::unique_ptr<JobTruth>& truth = job.truths[description.run().era()];
+    if (truth == nullptr)
+      truth =
+          std::make_unique<JobTruth>(&world_, &job.workload, description, TruthBefore(description));
+    return truth.get();
   }
   return nullptr;
 }
 
-JobTruth* Cluster::TruthOf(JobUid job) {
-  for (const ClientJob& known : jobs_) {
-    if (known.truth != nullptr && known.truth->run().job == job) return known.truth.get();
+// Of the run whose checkpoint this one goes on from; null: it begins with step 0.
+const JobTruth* Cluster::TruthBefore(const JobDescription& description) {
+  if (!description.has_restore()) return nullptr;
+  const JobTruth* truth = checkpoints_.TruthOf(description.restore().checkpoint());
+  const bool again = description.run().era() > 0;
+  if (truth == nullptr && !again && shape_.from != nullptr) truth = shape_.from->truth;
+  if (truth == nullptr) {
+    world_.Violate(again ? Promise::kGoesBack : Promise::kGoesOn,
+                   absl::StrCat("job ", description.run().job_uid(), " begins era ",
+                                description.run().era(), " with checkpoint ",
+                                description.restore().checkpoint(), ", which nobody made"));
+  }
+  return truth;
+}
+
+JobTruth* Cluster::TruthOf(RunId run) {
+  for (const ClientJob& job : jobs_) {
+    const auto truth = job.truths.find(run.era);
+    if (truth != job.truths.end() && truth->second->run() == run) return truth->second.get();
   }
   return nullptr;
+}
+
+bool Cluster::ClientJob::served() const {
+  return std::any_of(truths.begin(), truths.end(),
+                     [](const auto& truth) { return truth.second->served(); });
+}
+
+std::set<std::string> Cluster::ClientJob::faulty_workers() const {
+  std::set<std::string> faulty;
+  for (const auto& [era, truth] : truths)
+    faulty.insert(truth->faulty_workers().begin(), truth->faulty_workers().end());
+  return faulty;
 }
 
 const Workload& Cluster::WorkloadOf(const std::string& job_name) const {
@@ -352,7 +403,7 @@ void Cluster::NoteSetAside(const JobStatus& status) {
 
 // Reads the job's final values, as clients do.
 void Cluster::OnEnd(size_t i, const JobReply& reply) {
-  const JobTruth* const truth = jobs_[i].truth.get();
+  const JobTruth* const truth = TruthOf({JobUid(jobs_[i].uid), reply.status().era()});
   if (truth == nullptr) return Finish(i, reply, {});
   const absl::StatusOr<ReadPoint> point = ValuesAtTheEnd(reply);
   const auto again = [this, i] { world_.After(kPollPeriod, &client_, [this, i] { Poll(i); }); };
@@ -403,11 +454,13 @@ void Cluster::Finish(size_t i, const JobReply& reply, const ReadValues& values) 
                    absl::StrCat(status.name(), " ended as ", JobState_Name(status.state()), ": ",
                                 status.reason()));
   }
-  if (job.truth == nullptr) return;
-  if (status.state() != SUCCEEDED) return job.truth->OnFailed(values, reply);
+  rollbacks_.OnEnd(status);
+  JobTruth* const truth = TruthOf({JobUid(job.uid), status.era()});
+  if (truth == nullptr) return;
+  if (status.state() != SUCCEEDED) return truth->OnFailed(values, reply);
   const bool all = std::all_of(values.slices.begin(), values.slices.end(),
                                [](const ValuesPtr& slice) { return slice != nullptr; });
-  if (all) job.truth->OnSucceeded(values, reply);
+  if (all) truth->OnSucceeded(values, reply);
 }
 
 // Whether a job that did not succeed may have ended for the reason that it gives.
@@ -416,14 +469,14 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   const auto says = [&](const char* text) {
     return failed && absl::StrContains(status.reason(), text);
   };
-  const bool served = job.truth != nullptr && job.truth->served();
+  const bool served = job.served();
   // A job that no worker has served may fail if no free worker has memory for it. A job that was
   // served never fails for want of memory on a worker.
   const bool no_memory = says(kNoMemory) && !served;
   if (no_memory) world_.Count("jobs that found no memory");
   // A job that was served fails for workers' faults only once all workers have had one.
   const bool faulty = says(kWorkerFault) && says("worker worker-") &&
-                      (!served || job.truth->faulty_workers() == workers_.size());
+                      (!served || job.faulty_workers().size() == workers_.size());
   if (faulty) world_.Count("jobs that no worker can serve");
   const bool cancelled = status.state() == CANCELLED && job.cancel_after.has_value();
   if (cancelled) world_.Count("jobs that were cancelled");
@@ -431,7 +484,7 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   if (exhausted) world_.Count("jobs whose shard had no memory");
   const bool too_short = says("wallTime was over before any of") && status.step() == 0 &&
                          job.workload.spec.stop().wall_time_seconds() > 0 &&
-                         (job.truth == nullptr || !job.truth->AnyStepDone());
+                         (job.truth() == nullptr || !job.truth()->AnyStepDone());
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
   const bool lost = shard_lost_ && says("lost partition");
   if (lost) world_.Count("jobs that failed with their shard");
@@ -497,7 +550,7 @@ void GoOn(uint64_t seed, const ClusterShape& before, Cluster& first, std::vector
   const Workload& workload = first.first_workload();
   const bool ends_early = workload.poisoned || workload.spec.stop().wall_time_seconds() > 0 ||
                           workload.overflows_from != std::numeric_limits<uint64_t>::max();
-  Source source{first.stored(), "", &workload, first.first_truth()};
+  Source source{first.stored(), "", &workload, nullptr, &first.checkpoints()};
   source.disk->FaultAt(0, DiskFault::kNone);  // one may be left that met no operation
   const auto found = ListCheckpoints(*source.disk);
   std::vector<std::string> ids;
@@ -506,6 +559,7 @@ void GoOn(uint64_t seed, const ClusterShape& before, Cluster& first, std::vector
   }
   if (ends_early || ids.empty() || random.Chance(0.3)) return;
   source.checkpoint = ids[random.Below(ids.size())];
+  source.truth = first.checkpoints().TruthOf(source.checkpoint);
   source.damaged = random.Chance(0.2) && world.Happens("damaged checkpoint", "disk");
   if (source.damaged) Damage(random, source.checkpoint, source.disk.get());
   ClusterShape shape = before;
@@ -556,6 +610,8 @@ SeedResult RunSeed(uint64_t seed, const std::set<FaultId>* allowed) {
   World& world = cluster.world();
   if (cluster.first_workload().gradient == GradientKind::kDependent && cluster.final_hash() != 0) {
     world.Count("runs compared with a solo run");
+    if (cluster.first_truth()->run().era > 0)
+      world.Count("runs that went back, compared with a solo run");
     if (UndisturbedHash(seed, cluster.final_steps(), &world) != cluster.final_hash()) {
       world.Violate(Promise::kG3,
                     "the values are not those of one worker on one shard without faults");

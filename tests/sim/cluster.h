@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "common/checkpoint/testing/memory_disk.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/checkpoint_truth.h"
@@ -17,6 +18,7 @@
 #include "tests/sim/coordinator_node.h"
 #include "tests/sim/network.h"
 #include "tests/sim/reader.h"
+#include "tests/sim/rollback_truth.h"
 #include "tests/sim/shard_process.h"
 #include "tests/sim/shard_watch.h"
 #include "tests/sim/sim_disk.h"
@@ -32,8 +34,9 @@ struct Source {
   std::shared_ptr<MemoryDisk> disk;
   std::string checkpoint;
   const Workload* workload = nullptr;
-  const JobTruth* truth = nullptr;  // of the job that it is of
-  bool damaged = false;             // since it was made
+  const JobTruth* truth = nullptr;               // of the run that it is of
+  const CheckpointTruth* checkpoints = nullptr;  // of its cluster
+  bool damaged = false;                          // since it was made
 };
 
 struct ClusterShape {
@@ -62,9 +65,9 @@ class Cluster : private StreamObserver {
 
   // Of the first job; 0 if it did not succeed.
   uint64_t final_hash() const;
-  uint64_t final_steps() const { return jobs_.front().truth->final_steps(); }
-  // Of the first job; null: no daemon has heard of it.
-  const JobTruth* first_truth() const { return jobs_.front().truth.get(); }
+  uint64_t final_steps() const { return jobs_.front().truth()->final_steps(); }
+  // Of the first job's newest run; null: no daemon has heard of it.
+  const JobTruth* first_truth() const { return jobs_.front().truth(); }
   const Workload& first_workload() const { return jobs_.front().workload; }
   CheckpointTruth& checkpoints() { return checkpoints_; }
   const std::shared_ptr<MemoryDisk>& stored() const { return stored_; }
@@ -72,8 +75,8 @@ class Cluster : private StreamObserver {
   // ---- For the nodes ----
   ShardWatch& watch() { return watch_; }
   JobTruth* Truth(const JobDescription& job);
-  // nullptr: Truth was never called for this job.
-  JobTruth* TruthOf(JobUid job);
+  // nullptr: Truth was never called for this run.
+  JobTruth* TruthOf(RunId run);
   const Workload& WorkloadOf(const std::string& job_name) const;
   // With which fault opening the job fails on this worker; nullptr: none.
   const WorkerFault* OpenFault(const std::string& job_name, const std::string& worker) const;
@@ -155,10 +158,15 @@ class Cluster : private StreamObserver {
     int calls = 0;                                   // in flight, that name the job
     bool over = false;
     bool deleted = false;
-    JobReply end;              // the coordinator's, once it is over
-    JobStatus status;          // as last polled
-    bool values_lost = false;  // of a partition; shards keep the others
-    std::unique_ptr<JobTruth> truth;
+    JobReply end;                                          // the coordinator's, once it is over
+    JobStatus status;                                      // as last polled
+    bool values_lost = false;                              // of a partition; shards keep the others
+    std::map<uint32_t, std::unique_ptr<JobTruth>> truths;  // by era, those that daemons heard of
+
+    // The newest one's; null: there is none.
+    JobTruth* truth() const { return truths.empty() ? nullptr : truths.rbegin()->second.get(); }
+    bool served() const;                           // in some era
+    std::set<std::string> faulty_workers() const;  // in all eras
   };
 
   void OnRefusedCall(const absl::Status& status);
@@ -169,11 +177,14 @@ class Cluster : private StreamObserver {
   void OnEnd(size_t job, const JobReply& reply);
   void NoteSetAside(const JobStatus& status);
   bool MayEndEarly(const ClientJob& job, const JobStatus& status);
+  const JobTruth* TruthBefore(const JobDescription& description);
   void Finish(size_t job, const JobReply& reply, const ReadValues& values);
   void ListJobs();
   bool AllOver() const;
   // Incarnations of shards that run, are registered, and do not drain.
   std::set<uint64_t> LivingShards() const;
+  // Whether some partition has no whole copy on a shard that lives and is heard.
+  bool IsLost(absl::Span<const View> views) const;
   // All jobs are placed, and every partition has two copies on shards that live, as the coordinator
   // has it in its store: one that starts meanwhile may be placed on a shard that is dead.
   bool AllWhole() const;
@@ -201,6 +212,8 @@ class Cluster : private StreamObserver {
   void PlanOpenFaults(size_t job);
   void PlanUnitFaults();
   void PlanLinkFaults();
+  void PlanLosses();
+  void LoseBothCopies(Random random, bool early);
   void NextFault(uint64_t number);
   bool Due(const char* kind, const Process& who);
   void Heal();
@@ -227,6 +240,7 @@ class Cluster : private StreamObserver {
   const std::shared_ptr<MemoryDisk> stored_;
   CheckpointTruth checkpoints_;
   SimDisk disk_{&world_, stored_, &checkpoints_};
+  RollbackTruth rollbacks_;
   ControlTruth control_;
   CoordinatorNode coordinator_;
   ShardWatch watch_{this};
@@ -243,7 +257,8 @@ class Cluster : private StreamObserver {
 
   absl::Time heal_at_;
   absl::Duration fault_interval_;
-  uint64_t planned_ = 0;  // the number of the fault that is due
+  uint64_t planned_ = 0;     // the number of the fault that is due
+  const bool loses_copies_;  // both of a partition
   bool may_crash_shard_ = false;
   bool shard_crashed_ = false;
   bool shard_lost_ = false;  // one that had the only copy of something

@@ -35,10 +35,10 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   return options;
 }
 
-// The job whose state is stored under the key; nullopt: something else is.
-std::optional<uint64_t> JobOfState(absl::string_view key) {
+// The job of which this is stored under the key, "": its record; nullopt: something else is.
+std::optional<uint64_t> JobOf(absl::string_view key, absl::string_view what) {
   uint64_t job = 0;
-  if (!absl::ConsumePrefix(&key, "job/") || !absl::ConsumeSuffix(&key, "/state") ||
+  if (!absl::ConsumePrefix(&key, "job/") || !absl::ConsumeSuffix(&key, what) ||
       !absl::SimpleAtoi(key, &job)) {
     return std::nullopt;
   }
@@ -90,16 +90,26 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
     }
     for (const std::string& key : batch.deletes) {
       node_->store_.erase(key);
-      if (const auto job = JobOfState(key)) {
+      if (const auto job = JobOf(key, "/state")) {
+        node_->stored_.erase(*job);
         node_->views_.erase(*job);
         node_->running_.erase(*job);
       }
     }
+    std::map<uint64_t, StoredRun> before;
     for (const auto& [key, value] : batch.puts) {
       node_->store_[key] = value;
+      if (const auto uid = JobOf(key, "")) {
+        StoredJob stored;
+        if (!stored.ParseFromString(value)) continue;
+        before.try_emplace(*uid, node_->stored_[*uid]);
+        node_->stored_[*uid].description = stored.description();
+      }
       StoredJobState state;
-      const auto job = JobOfState(key);
+      const auto job = JobOf(key, "/state");
       if (!job.has_value() || !state.ParseFromString(value)) continue;
+      before.try_emplace(*job, node_->stored_[*job]);
+      node_->stored_[*job].state = state;
       if (state.state() == RUNNING) node_->NoteReplaced(node_->views_[*job], state.views());
       node_->views_[*job].assign(state.views().begin(), state.views().end());
       if (state.state() == RUNNING) {
@@ -108,6 +118,7 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
         node_->running_.erase(*job);
       }
     }
+    for (const auto& [job, run] : before) node_->on_stored(job, run, node_->stored_[job]);
     return absl::OkStatus();
   }
 
@@ -248,10 +259,13 @@ void CoordinatorNode::NoteReplaced(const std::vector<View>& before,
     const uint64_t gone = before[i].primary_incarnation();
     const uint64_t leads = after[static_cast<int>(i)].primary_incarnation();
     if (leads == gone || before[i].backup_incarnation() != leads) continue;
-    const auto last = heartbeats_.find(gone);
-    on_replaced(
-        gone, last == heartbeats_.end() ? absl::InfiniteDuration() : world_->now() - last->second);
+    on_replaced(gone, Unheard(gone));
   }
+}
+
+absl::Duration CoordinatorNode::Unheard(uint64_t incarnation) const {
+  const auto last = heartbeats_.find(incarnation);
+  return last == heartbeats_.end() ? absl::InfiniteDuration() : world_->now() - last->second;
 }
 
 coordinator::CoordinatorHost::Done CoordinatorNode::CountedAnswer(

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/disk.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/core/state.pb.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "tests/sim/control_truth.h"
 #include "tests/sim/network.h"
@@ -54,6 +55,13 @@ class CoordinatorNode : public Process {
   std::function<void(uint64_t incarnation, absl::Duration unheard)> on_replaced;
   // The checkpoint root as a process sees it that starts now; null: there is none.
   std::function<std::shared_ptr<CheckpointDisk>(Process* process)> mount;
+  // A job's record and state as they are durable.
+  struct StoredRun {
+    JobDescription description;
+    StoredJobState state;
+  };
+  // Called when they have changed.
+  std::function<void(uint64_t uid, const StoredRun& before, const StoredRun& after)> on_stored;
   uint64_t new_cluster = 1;  // not 0
   uint64_t generation() const;
   // The job's views as they are durable: empty if it is not placed, or deleted.
@@ -67,6 +75,8 @@ class CoordinatorNode : public Process {
     size_t over = 0;     // of others
   };
   Only OnlyOn(uint64_t incarnation) const;
+  // Since the last heartbeat that this life of the coordinator had of it.
+  absl::Duration Unheard(uint64_t incarnation) const;
 
  private:
   class Instance;
@@ -82,6 +92,7 @@ class CoordinatorNode : public Process {
   World* const world_;
   ControlTruth* const truth_;
   coordinator::StoreSnapshot store_;
+  std::map<uint64_t, StoredRun> stored_;              // in store_, by job
   std::map<uint64_t, std::vector<View>> views_;       // in store_, by job
   std::set<uint64_t> running_;                        // jobs, in store_
   std::map<uint64_t, absl::Time> heartbeats_;         // of this life, by incarnation: the last ones

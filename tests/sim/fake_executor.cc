@@ -445,7 +445,7 @@ void FakeExecutor::FailUnit(const WorkerFault& fault) {
 
 void FakeExecutor::OnInstalled(JobTruth* truth, Params params, SliceId slice, Clock version,
                                const Values& bytes) {
-  const std::optional<ValueTruth> value = wire_->TakeTruth(params, slice, version);
+  const std::optional<ValueTruth> value = wire_->TakeTruth(truth->run(), params, slice, version);
   if (!value.has_value()) {
     world_->Violate(Promise::kG2, absl::StrCat("version ", version, " of slice ", slice.value,
                                                " was installed, but did not come"));

@@ -37,6 +37,7 @@ void Cluster::PlanFaults() {
   may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   PlanLinkFaults();
+  PlanLosses();
   Random cut_off(Mix(seed_, 991));
   if (may_crash_shard_ && cut_off.Chance(0.4)) {
     // So that the job still trains when the coordinator gives the shard up.
@@ -89,6 +90,54 @@ void Cluster::PlanLinkFaults() {
       network_.CutBetween(shards_[first].get(), shards_[other].get(), until);
     });
   }
+}
+
+// In some seeds with checkpoints, both copies of a partition die, and sometimes again and again.
+// Draws from its own random numbers.
+void Cluster::PlanLosses() {
+  if (!loses_copies_) return;
+  Random random(Mix(seed_, 992));
+  heal_at_ = std::max(heal_at_, world_.now() + absl::Seconds(5));
+  const bool early = random.Chance(0.1);
+  world_.After(random.Between(absl::Milliseconds(300), absl::Seconds(2)), nullptr,
+               [this, random, early] { LoseBothCopies(random, early); });
+}
+
+// While a job trains, and unless it is early, once it has a checkpoint. Shards are started again a while later.
+void Cluster::LoseBothCopies(Random random, bool early) {
+  if (world_.now() >= heal_at_) return;
+  const auto wait = [&](absl::Duration time) {
+    world_.After(time, nullptr, [this, random, early] { LoseBothCopies(random, early); });
+  };
+  const ClientJob& job = jobs_[random.Below(jobs_.size())];
+  const absl::Span<const View> views = coordinator_.StoredViews(job.uid);
+  const bool may = job.uid != 0 && !job.over && !views.empty() && job.served() &&
+                   (early || checkpoints_.NewestReadable(JobUid(job.uid)).has_value());
+  if (!may) return wait(absl::Milliseconds(20));
+  const View view = views[random.Below(views.size())];
+  std::vector<ShardProcess*> both;
+  for (const auto& shard : shards_) {
+    const auto registered = registered_.find(shard.get());
+    if (!shard->alive || registered == registered_.end()) continue;
+    const uint64_t incarnation = registered->second.second;
+    if (registered->second.first == shard->life &&
+        (incarnation == view.primary_incarnation() || incarnation == view.backup_incarnation()))
+      both.push_back(shard.get());
+  }
+  if (both.empty()) return wait(absl::Milliseconds(20));
+  if (!world_.Happens("crash of both copies", both.front()->name)) return;
+  shard_crashed_ = shard_lost_ = true;
+  for (ShardProcess* const shard : both) {
+    const absl::Duration after = random.Between(absl::ZeroDuration(), absl::Milliseconds(30));
+    const absl::Duration back = random.Between(absl::Milliseconds(5), absl::Seconds(3));
+    world_.After(after, shard, [this, shard, back] {
+      shard->Crash();
+      world_.After(back, nullptr, [shard] {
+        if (!shard->alive) shard->Start();
+      });
+    });
+  }
+  if (random.Chance(0.6)) wait(random.Between(absl::Milliseconds(300), absl::Seconds(3)));
 }
 
 // In some seeds a few units fail, on any worker. Draws from its own random numbers.
@@ -291,9 +340,8 @@ void Cluster::ExhaustShard(Random& random) {
 // shard sends to them arrives afterwards. Once, while a job trains and all that the shard has is
 // elsewhere, too.
 void Cluster::CutOffShard(Random random) {
-  const bool trains = std::any_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) {
-    return job.truth != nullptr && job.truth->served() && !job.over;
-  });
+  const bool trains = std::any_of(jobs_.begin(), jobs_.end(),
+                                  [](const ClientJob& job) { return job.served() && !job.over; });
   if (world_.now() >= heal_at_) return;
   if (!trains || !AllWhole()) {
     return world_.After(absl::Milliseconds(20), nullptr, [this, random] { CutOffShard(random); });

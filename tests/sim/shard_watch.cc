@@ -46,7 +46,7 @@ ShardWatch::Watched& ShardWatch::WatchedOf(const Partition& core) {
   Watched& watched = watched_[&core];
   if (watched.number > 0) return watched;
   watched.number = ++last_number_;
-  watched.truth = cluster_->TruthOf(core.config().run.job);
+  watched.truth = cluster_->TruthOf(core.config().run);
   watched.learns = !core.has_copy();
   LogOf(core).copies.insert(&core);
   if (core.has_copy() && !core.config().start.has_value()) {
@@ -259,7 +259,7 @@ ShardWatch::PullKey ShardWatch::KeyOf(const FrameHeader& value) {
 
 ValueTruth ShardWatch::OnValueSent(const Process&, const FrameHeader& header,
                                    absl::Span<const uint8_t> bytes) {
-  JobTruth* const truth = cluster_->TruthOf(header.key.run.job);
+  JobTruth* const truth = cluster_->TruthOf(header.key.run);
   const auto* const floats = reinterpret_cast<const float*>(bytes.data());
   const Values values(floats, floats + bytes.size() / sizeof(float));
   if (header.key.work.purpose == WorkPurpose::kEvaluate)

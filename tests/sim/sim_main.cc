@@ -61,6 +61,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: cut link between shards",
                                       "fault: slow links between shards",
                                       "fault: shard crash",
+                                      "fault: crash of both copies",
                                       "fault: shard that comes back replaced",
                                       "fault: shard that is replaced while it goes on",
                                       "fault: crash of a shard with the only copy",
@@ -132,6 +133,8 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "reads that broke off",
                                       "reads that were refused",
                                       "jobs that failed with their shard",
+                                      "jobs that may not go back again",
+                                      "jobs that went back and succeeded",
                                       "joined retries",
                                       "merged subtrees",
                                       "parts of an epoch evaluated",
@@ -160,7 +163,9 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "requests of an earlier policy",
                                       "resumed backups",
                                       "roster changes",
+                                      "rollbacks",
                                       "runs compared with a solo run",
+                                      "runs that went back, compared with a solo run",
                                       "sealed steps",
                                       "seeds run twice",
                                       "snapshots that came whole",
@@ -313,8 +318,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRestoreDigest:
     case Defence::kRestoreSlots: return Promise::kGoesOn;
     case Defence::kRestoreScale: return Promise::kDecision;
-    // No run has a later era: no job is rolled back yet.
-    case Defence::kEraFence: return std::nullopt;
+    case Defence::kEraFence: return Promise::kG8;
     // One owner applies what it acknowledges, in order, and a backup applies what it has at once:
     // no primary is behind what a puller saw.
     case Defence::kMinLsn:

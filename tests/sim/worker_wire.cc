@@ -99,8 +99,8 @@ void WorkerWire::OnPush(const Network::StreamPtr& link, JobTruth* truth, Message
   message->payload = spoiled;
 }
 
-// Sends a frame from another time: the same key in another era or view, or an item of the next
-// epoch, which is not open yet.
+// Sends a frame from another time: the same key in the era before, where there is one, in another
+// view, or an item of the next epoch, which is not open yet.
 void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
                        const FrameHeader& push, size_t elements) {
   const Workload& workload = truth.workload();
@@ -110,7 +110,7 @@ void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
   ValuesPtr payload = std::make_shared<Values>(elements, 1000.0F);
   switch (world_->random().Below(3)) {
     case 0:
-      ++h.key.run.era;
+      --h.key.run.era;
       world_->Count("fault: push of another era");
       break;
     case 1:
@@ -156,12 +156,13 @@ void WorkerWire::OnValue(const FrameHeader& h, const ValueTruth& truth, JobTruth
     world_->Violate(Promise::kG2, absl::StrCat("a pull that had seen position ", pull.min_lsn.value,
                                                " got ", h.base_lsn.value));
   }
-  ValueTruth& value = values_[{pull.params, h.key.slice, pull.version}] = truth;
+  ValueTruth& value = values_[{truth.run, pull.params, h.key.slice, pull.version}] = truth;
   value.pull_policy = h.policy;
 }
 
-std::optional<ValueTruth> WorkerWire::TakeTruth(Params params, SliceId slice, Clock version) {
-  const auto it = values_.find({params, slice, version});
+std::optional<ValueTruth> WorkerWire::TakeTruth(RunId run, Params params, SliceId slice,
+                                                Clock version) {
+  const auto it = values_.find({run, params, slice, version});
   if (it == values_.end()) return std::nullopt;
   ValueTruth truth = std::move(it->second);
   values_.erase(it);

@@ -27,7 +27,8 @@ class WorkerWire {
   void OnDelivered(const FrameHeader& header, const ValueTruth& truth);
 
   // The truth about the value that came for this slice and version, once. nullopt: none came.
-  std::optional<ValueTruth> TakeTruth(session::Params params, SliceId slice, Clock version);
+  std::optional<ValueTruth> TakeTruth(RunId run, session::Params params, SliceId slice,
+                                      Clock version);
 
   // As in the last frame.
   Incarnation incarnation() const { return incarnation_; }
@@ -48,7 +49,7 @@ class WorkerWire {
     Clock version = 0;
     bool open = true;  // no value has come since it was sent
   };
-  using Value = std::tuple<session::Params, SliceId, Clock>;
+  using Value = std::tuple<RunId, session::Params, SliceId, Clock>;
 
   void Track(const FrameHeader& sent, JobTruth* truth);
   void OnPush(const Network::StreamPtr& link, JobTruth* truth, Message* message);

@@ -21,6 +21,7 @@ const char* PromiseName(Promise promise) {
     case Promise::kCut: return "a checkpoint's values";
     case Promise::kKept: return "checkpoints are kept";
     case Promise::kGoesOn: return "a job goes on";
+    case Promise::kGoesBack: return "a job goes back";
     case Promise::kFinite: return "finite values";
     case Promise::kDecision: return "one decision a step";
     case Promise::kAnswer: return "reads are answered";

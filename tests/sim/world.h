@@ -3,6 +3,7 @@
 #ifndef STARLING_TESTS_SIM_WORLD_H_
 #define STARLING_TESTS_SIM_WORLD_H_
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -86,6 +87,7 @@ enum class Promise {
   kCut,
   kKept,
   kGoesOn,
+  kGoesBack,
   kFinite,
   kDecision,
   kAnswer,

@@ -1,0 +1,57 @@
+// What a job's way back to a checkpoint promises, checked against what the coordinator makes durable
+// and says at the end.
+#ifndef STARLING_TESTS_SIM_ROLLBACK_TRUTH_H_
+#define STARLING_TESTS_SIM_ROLLBACK_TRUTH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "proto/coordinator.pb.h"
+#include "tests/sim/checkpoint_truth.h"
+#include "tests/sim/coordinator_node.h"
+#include "tests/sim/world.h"
+
+namespace starling::sim {
+
+class RollbackTruth {
+ public:
+  using StoredRun = CoordinatorNode::StoredRun;
+  // Whether some partition of these views is on no shard that lives.
+  using IsLost = std::function<bool(absl::Span<const View>)>;
+  // `world` and `checkpoints` outlive it.
+  RollbackTruth(World* world, const CheckpointTruth* checkpoints, IsLost is_lost)
+      : world_(world), checkpoints_(checkpoints), is_lost_(std::move(is_lost)) {}
+
+  // See CoordinatorNode::on_stored. `no_memory`: a shard had none for a while.
+  void OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after, bool no_memory);
+  void OnEnd(const JobStatus& status);
+
+ private:
+  struct Job {
+    uint32_t rollbacks = 0;
+    size_t made = 0;   // checkpoints, when the newest era began
+    absl::Time begun;  // the newest rollback
+  };
+
+  void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after, bool no_memory);
+  void OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after);
+  void CheckCheckpoint(uint64_t uid, const Restore& restore);
+  // Whether the disk may have kept the coordinator or a shard from reading since then.
+  bool DiskFailed(absl::Time since) const;
+  void Violate(uint64_t uid, const std::string& what);
+
+  World* const world_;
+  const CheckpointTruth* const checkpoints_;
+  const IsLost is_lost_;
+  std::map<uint64_t, Job> jobs_;
+};
+
+}  // namespace starling::sim
+
+#endif  // STARLING_TESTS_SIM_ROLLBACK_TRUTH_H_
