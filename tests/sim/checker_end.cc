@@ -88,11 +88,21 @@ bool JobTruth::CheckStopped(const JobStatus& status) const {
 
 void JobTruth::CheckEpochs(const JobStatus& status) const {
   const uint64_t full = StepsInFullEpoch(workload_->spec, workload_->train_samples);
+  const uint64_t epochs = (status.step() + full - 1) / full;
+  if (static_cast<uint64_t>(status.epochs_done_size()) != epochs) {
+    world_->Violate(Promise::kG7, absl::StrCat("results of ", status.epochs_done_size(), " of ",
+                                               epochs, " epochs are there"));
+  }
   for (const EpochResult& result : status.epochs_done()) {
     const uint64_t end = std::min((result.epoch() + 1) * full, status.step());
     if (result.step() != end) {
       world_->Violate(Promise::kG7, absl::StrCat("epoch ", result.epoch(), " ends at step ",
                                                  result.step(), ", not at ", end));
+    }
+    const bool expects = status.step() == JobSteps(workload_->spec, workload_->train_samples) &&
+                         EvaluatesAt(workload_->spec, workload_->train_samples, result.epoch());
+    if (!result.evaluated() && expects) {
+      world_->Violate(Promise::kG6, absl::StrCat("epoch ", result.epoch(), " was not evaluated"));
     }
     if (!result.evaluated()) continue;
     world_->Count("epochs evaluated");

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/checkpoint/manifest.h"
 #include "common/checkpoint/store.h"
 #include "common/data_plan/job_steps.h"
 #include "common/placement/shard_memory_plan.h"
@@ -73,7 +74,9 @@ void CheckpointTruth::OnRenamed(const std::string& from, const std::string& to) 
     world_->Count("checkpoints that were made");
     const auto disk = disk_->AfterCrash({.folders = true});
     const auto reader = CheckWhole(disk, to, "gets its name");
-    if (reader != nullptr) CheckValues(*reader);
+    if (reader == nullptr) return;
+    world_->Trace(ManifestDigest(EncodeManifest(reader->manifest())), 0);
+    CheckValues(*reader);
   } else if (ParseCheckpointId(from).has_value()) {
     CheckMayDrop(from);
     dropped_.insert(from);
@@ -97,6 +100,7 @@ void CheckpointTruth::CheckMayDrop(const std::string& id) {
     if (other.cluster != dropped.cluster || other.job != dropped.job) continue;
     const auto reader = CheckpointReader::Open(disk, other, std::nullopt);
     if (!reader.ok()) continue;
+    if (!(*reader)->VerifyAll([](uint64_t) { return true; }).ok()) continue;
     keep = (*reader)->manifest().job().spec().checkpoint().keep();
     if (other == dropped) asked_for = info.asked_for();
     if (other.number > dropped.number && !info.asked_for()) ++newer;
@@ -137,6 +141,14 @@ void CheckpointTruth::OnRestarted() {
 const CheckpointManifest* CheckpointTruth::Made(const std::string& id) const {
   const auto made = made_.find(id);
   return made == made_.end() ? nullptr : &made->second;
+}
+
+// It stays away whatever happens then.
+void CheckpointTruth::OnDeleted(const std::string& id) {
+  world_->Count("checkpoints that were deleted on request");
+  if (!disk_->AfterCrash({})->List(id).ok()) return;
+  world_->Violate(Promise::kKept,
+                  absl::StrCat("checkpoint ", id, " is said to be deleted, and is on disk"));
 }
 
 size_t CheckpointTruth::Made(JobUid job) const {
@@ -239,7 +251,8 @@ void CheckpointTruth::CheckSlice(const CheckpointReader& reader, const JobTruth&
     return wrong("the log's first ", manifest.step(), " updates are not those of its steps");
   const auto compare = [&](BlockPart part, const char* what, uint64_t updates, size_t slot) {
     const Content* const expected = ContentOf(truth, slice.id, updates);
-    if (expected == nullptr) return;  // the run began behind it
+    if (expected == nullptr && updates == 0) return;  // the first values
+    if (expected == nullptr) return wrong(what, ": the log has no update ", updates);
     std::string why = "other ones than the log's";
     const uint64_t digest = StoredDigest(reader, slice, part, &why);
     world_->Count("checkpoints: tensors compared");
@@ -250,9 +263,14 @@ void CheckpointTruth::CheckSlice(const CheckpointReader& reader, const JobTruth&
   const int slots = OptimizerSlots(manifest.job().spec().optimizer(), slice);
   if (slots > 0) compare(BlockPart::kSlot0, "the first slot", manifest.step(), 0);
   if (slots > 1) compare(BlockPart::kSlot1, "the second slot", manifest.step(), 1);
+  const uint64_t full = StepsInFullEpoch(truth.workload().spec, truth.workload().train_samples);
+  for (const uint32_t epoch : manifest.evaluating()) {
+    const bool elsewhere = (epoch + uint64_t{1}) * full >= manifest.step();  // the values are it
+    if (elsewhere || (manifest.has_copy_epoch() && manifest.copy_epoch() == epoch)) continue;
+    wrong("epoch ", epoch, " is to be evaluated, and there is no copy of its values");
+  }
   if (!manifest.has_copy_epoch()) return;
   world_->Count("checkpoints with a copy for evaluation");
-  const uint64_t full = StepsInFullEpoch(truth.workload().spec, truth.workload().train_samples);
   compare(BlockPart::kEvaluation, "the copy for evaluation", (manifest.copy_epoch() + 1) * full, 0);
 }
 

@@ -48,6 +48,7 @@ class CheckpointTruth final : public DiskObserver {
   // ---- What the coordinator says, and is asked for
   void OnListed(const CheckpointInfo& info);
   void OnAskedToDelete(const std::string& id) { asked_to_delete_.insert(id); }
+  void OnDeleted(const std::string& id);  // the coordinator says so
   // Of the run that the checkpoint is of; null: none was made with this id.
   const JobTruth* TruthOf(const std::string& id) const;
   // The manifest that it was made with; null: as above.

@@ -5,12 +5,15 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
 
 namespace starling::sim {
 namespace {
 
 constexpr absl::Duration kAskAgainAfter = absl::Milliseconds(100);
+// After faults healed: those that had happened are over then.
+constexpr absl::Duration kCheckpointsAgainAfter = absl::Seconds(15);
 
 template <typename T>
 const T& OneOf(Random& random, const std::vector<T>& from) {
@@ -21,7 +24,9 @@ const T& OneOf(Random& random, const std::vector<T>& from) {
 
 std::shared_ptr<CheckpointDisk> Cluster::MountDisk(Process* process, bool shard) {
   if (!shape_.checkpoints) return nullptr;
-  return disk_.Mount(process, shard, [this, process] { KillAtDisk(process); });
+  return disk_.Mount(
+      process, shard, [this, process] { KillAtDisk(process); },
+      [this, process, shard] { return shard || coordinator_.Runs(process); });
 }
 
 // Draws from its own random numbers.
@@ -81,7 +86,7 @@ void Cluster::AskForCheckpoint(size_t i, uint64_t nonce) {
         }
         world_.Count(reply.ok() ? "checkpoints that were asked for"
                                 : "checkpoints that were asked for, in vain");
-        if (!reply.ok()) return;
+        if (!reply.ok()) return OnNoCheckpoint(i, reply.status());
         checkpoints_.OnListed(reply->checkpoint());
         if (!world_.random().Chance(0.5)) return;
         world_.After(world_.random().Between(absl::ZeroDuration(), absl::Seconds(1)), &client_,
@@ -89,23 +94,33 @@ void Cluster::AskForCheckpoint(size_t i, uint64_t nonce) {
       });
 }
 
+// Once nothing fails any more, a job that trains has one, or is about to end.
+void Cluster::OnNoCheckpoint(size_t i, const absl::Status& status) {
+  if (world_.now() < losses_until_ + kCheckpointsAgainAfter || jobs_[i].over) return;
+  world_.Count("checkpoints that came too late");
+  for (const char* why :
+       {"ends before a checkpoint could be taken", "is over", "a job that trains"}) {
+    if (absl::StrContains(status.message(), why)) return;
+  }
+  world_.Violate(Promise::kG8, absl::StrCat("no checkpoint: ", std::string(status.message())));
+}
+
 // Its answer may get lost; then it is deleted, or stays.
 void Cluster::DeleteCheckpoint(const std::string& id) {
-  checkpoints_.OnAskedToDelete(id);
   DeleteCheckpointRequest request;
   request.set_id(id);
   network_.Call<coordinator::CallReply>(
       &client_, &coordinator_,
       [this, request](CoordinatorNode::Answer answer) {
+        if (coordinator_.alive) checkpoints_.OnAskedToDelete(request.id());
         coordinator_.Serve(
             [request](coordinator::CallId call) {
               return coordinator::event::DeleteCheckpoint{call, request};
             },
             0, std::move(answer));
       },
-      [this](std::optional<coordinator::CallReply> reply) {
-        if (reply.has_value() && std::holds_alternative<Empty>(*reply))
-          world_.Count("checkpoints that were deleted on request");
+      [this, id](std::optional<coordinator::CallReply> reply) {
+        if (reply.has_value() && std::holds_alternative<Empty>(*reply)) checkpoints_.OnDeleted(id);
       });
 }
 

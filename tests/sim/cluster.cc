@@ -108,13 +108,13 @@ void Cluster::Run() {
   for (size_t i = 0; i < (shape_.in_turn ? 1 : jobs_.size()); ++i) {
     world_.After(absl::Milliseconds(100 + 50 * i), &client_, [this, i] { Submit(i); });
   }
-  heal_at_ = world_.now();
+  heal_at_ = losses_until_ = world_.now();
   if (shape_.faults) {
     PlanFaults();
     if (shape_.from == nullptr) PlanUnitFaults();
     if (shape_.checkpoints && shape_.from == nullptr) PlanDiskFaults();
   }
-  const absl::Time deadline = heal_at_ + kProgressBound;
+  const absl::Time deadline = losses_until_ + kProgressBound;
   bool asked = false;
   while (!settled_ && world_.RunOne()) {
     if (AllOver() && world_.now() >= heal_at_ && !asked) {
@@ -411,10 +411,10 @@ void Cluster::OnEnd(size_t i, const JobReply& reply) {
   if (!point.ok()) {
     // They were lost with a shard, or never existed.
     const bool failed = reply.status().state() != SUCCEEDED;
-    const bool damaged = shape_.from != nullptr && shape_.from->damaged;
-    const bool may_be = absl::IsDataLoss(point.status())
-                            ? shard_lost_ || ((shard_exhausted_ || damaged) && failed)
-                            : failed;
+    const bool may_be =
+        absl::IsDataLoss(point.status())
+            ? shard_lost_ || (failed && (shard_exhausted_ || RefusesDamage(reply.status())))
+            : failed;
     if (!may_be) {
       world_.Violate(Promise::kG1, absl::StrCat("values of ", reply.status().name(), " are gone: ",
                                                 std::string(point.status().message())));
@@ -463,6 +463,12 @@ void Cluster::Finish(size_t i, const JobReply& reply, const ReadValues& values) 
   if (all) truth->OnSucceeded(values, reply);
 }
 
+// Whether the job ended since it found the bit that differs in its checkpoint.
+bool Cluster::RefusesDamage(const JobStatus& status) const {
+  return shape_.from != nullptr && shape_.from->damaged &&
+         absl::StrContains(status.reason(), ": expected the digest ");
+}
+
 // Whether a job that did not succeed may have ended for the reason that it gives.
 bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   const bool failed = status.state() == FAILED;
@@ -488,7 +494,7 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
   const bool lost = shard_lost_ && says("lost partition");
   if (lost) world_.Count("jobs that failed with their shard");
-  const bool damaged = shape_.from != nullptr && shape_.from->damaged && failed;
+  const bool damaged = failed && RefusesDamage(status);
   if (damaged) world_.Count("jobs that refused a damaged checkpoint");
   if (says("is not whole")) world_.Violate(Promise::kG4, status.reason());
   return no_memory || damaged || faulty || cancelled || exhausted || too_short || lost ||

@@ -176,6 +176,7 @@ class Cluster : private StreamObserver {
   void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
   void OnEnd(size_t job, const JobReply& reply);
   void NoteSetAside(const JobStatus& status);
+  bool RefusesDamage(const JobStatus& status) const;
   bool MayEndEarly(const ClientJob& job, const JobStatus& status);
   const JobTruth* TruthBefore(const JobDescription& description);
   void Finish(size_t job, const JobReply& reply, const ReadValues& values);
@@ -201,6 +202,7 @@ class Cluster : private StreamObserver {
   // checkpoints.cc
   void PlanCheckpoints(size_t job);
   void AskForCheckpoint(size_t job, uint64_t nonce);
+  void OnNoCheckpoint(size_t job, const absl::Status& status);
   void PlanToAsk(size_t job);
   void DeleteCheckpoint(const std::string& id);
   void PlanDiskFaults();
@@ -256,6 +258,7 @@ class Cluster : private StreamObserver {
   bool settled_ = false;
 
   absl::Time heal_at_;
+  absl::Time losses_until_;  // of both copies; not before heal_at_
   absl::Duration fault_interval_;
   uint64_t planned_ = 0;     // the number of the fault that is due
   const bool loses_copies_;  // both of a partition

@@ -37,6 +37,7 @@ void Cluster::PlanFaults() {
   may_exhaust_shard_ = random.Chance(0.1);
   heal_at_ = world_.now() + random.Between(absl::Seconds(2), absl::Seconds(8));
   PlanLinkFaults();
+  losses_until_ = heal_at_;
   PlanLosses();
   Random cut_off(Mix(seed_, 991));
   if (may_crash_shard_ && cut_off.Chance(0.4)) {
@@ -97,15 +98,18 @@ void Cluster::PlanLinkFaults() {
 void Cluster::PlanLosses() {
   if (!loses_copies_) return;
   Random random(Mix(seed_, 992));
-  heal_at_ = std::max(heal_at_, world_.now() + absl::Seconds(5));
+  // While other faults happen, few jobs get as far as a checkpoint.
+  losses_until_ = heal_at_ + absl::Seconds(6);
+  for (const auto& worker : workers_) worker->set_micro_batch_time(absl::Milliseconds(20));
   const bool early = random.Chance(0.1);
   world_.After(random.Between(absl::Milliseconds(300), absl::Seconds(2)), nullptr,
                [this, random, early] { LoseBothCopies(random, early); });
 }
 
-// While a job trains, and unless it is early, once it has a checkpoint. Shards are started again a while later.
+// While a job trains, and unless it is early, once it has a checkpoint. Shards are started again a
+// while later.
 void Cluster::LoseBothCopies(Random random, bool early) {
-  if (world_.now() >= heal_at_) return;
+  if (world_.now() >= losses_until_) return;
   const auto wait = [&](absl::Duration time) {
     world_.After(time, nullptr, [this, random, early] { LoseBothCopies(random, early); });
   };

@@ -70,7 +70,8 @@ void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const Store
   const uint32_t most = spec.has_restarts_max() ? spec.restarts_max() : limits::kRestartsPerJob;
   world_->Count(was.rollback_is_free() ? "rollbacks that do not count" : "rollbacks");
   ++job.rollbacks;
-  if (was.rollback().empty() || !is.rollback().empty() || is.state() != PENDING)
+  const bool goes_on = is.state() == PENDING || is.state() == RUNNING;  // it may start at once
+  if (was.rollback().empty() || !is.rollback().empty() || !goes_on)
     Violate(uid, "begins an era, and does not go back");
   if (after.description.run().era() != job.rollbacks)
     Violate(uid, absl::StrCat("begins era ", after.description.run().era(), " with rollback ",

@@ -1,5 +1,5 @@
-// What a job's way back to a checkpoint promises, checked against what the coordinator makes durable
-// and says at the end.
+// What a job's way back to a checkpoint promises, checked against what the coordinator makes
+// durable and says at the end.
 #ifndef STARLING_TESTS_SIM_ROLLBACK_TRUTH_H_
 #define STARLING_TESTS_SIM_ROLLBACK_TRUTH_H_
 

@@ -4,8 +4,12 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace starling::sim {
 
@@ -67,7 +71,27 @@ std::string ShrunkToString(const Shrunk& shrunk) {
   }
   for (const Violation& v : result.violations)
     absl::StrAppend(&text, "  violates ", PromiseName(v.promise), ": ", v.what, "\n");
+  absl::StrAppend(&text, "again: tools/sim.sh --seeds 1 --seed ", result.seed, " --only '",
+                  FaultsToText(result.faults), "'\n");
   return text;
+}
+
+std::string FaultsToText(const std::vector<Fault>& faults) {
+  return absl::StrJoin(faults, ",", [](std::string* out, const Fault& fault) {
+    absl::StrAppend(out, fault.id.kind, "#", fault.id.number);
+  });
+}
+
+std::optional<std::set<FaultId>> ParseFaults(const std::string& text) {
+  std::set<FaultId> faults;
+  for (const absl::string_view one : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(one, '#');
+    FaultId id;
+    if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &id.number)) return std::nullopt;
+    id.kind = parts[0];
+    faults.insert(id);
+  }
+  return faults;
 }
 
 }  // namespace starling::sim

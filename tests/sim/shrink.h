@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,8 +32,14 @@ struct Shrunk {
 Shrunk Shrink(const SeedResult& result, const std::function<bool(const SeedResult&)>& shows,
               uint64_t runs_most);
 
-// The faults that are left, in order, with their times and where they happen, and the violations.
+// The faults that are left, in order, with their times and where they happen, the violations, and
+// the command that repeats the seed with them.
 std::string ShrunkToString(const Shrunk& shrunk);
+
+// Faults as `sim --only` takes them, and as that command has them: KIND#NUMBER,... nullopt: the
+// text is something else.
+std::string FaultsToText(const std::vector<Fault>& faults);
+std::optional<std::set<FaultId>> ParseFaults(const std::string& text);
 
 }  // namespace starling::sim
 

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <initializer_list>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "common/defences.h"
@@ -77,6 +81,8 @@ void ExpectFewest(const Shrunk& shrunk, const std::function<bool(const SeedResul
   }
   const std::string text = ShrunkToString(shrunk);
   for (const FaultId& id : ids) EXPECT_TRUE(absl::StrContains(text, id.kind)) << text;
+  EXPECT_TRUE(absl::StrContains(text, FaultsToText(shrunk.result.faults))) << text;
+  EXPECT_EQ(ParseFaults(FaultsToText(shrunk.result.faults)), ids);
 }
 
 // The first seed for which it is true.
@@ -88,6 +94,14 @@ SeedResult FirstThat(const std::function<bool(const SeedResult&)>& shows) {
   }
   ADD_FAILURE() << "no seed shows it";
   return {};
+}
+
+TEST(ParseFaultsTest, TakesWhatIsPrintedAndNothingElse) {
+  EXPECT_EQ(ParseFaults(""), std::set<FaultId>());
+  EXPECT_EQ(ParseFaults("after it: worker crash#3,shard crash#0"),
+            (std::set<FaultId>{{"after it: worker crash", 3}, {"shard crash", 0}}));
+  for (const char* text : {"shard crash", "shard crash#", "shard crash#x", "a#1#2"})
+    EXPECT_EQ(ParseFaults(text), std::nullopt) << text;
 }
 
 TEST(ShrinkTest, WithoutFaultsNothingIsMissed) {

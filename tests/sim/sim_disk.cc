@@ -24,8 +24,14 @@ double DamageOf(const std::string& name, const DiskFaults& faults) {
 class SimDisk::Mounted final : public CheckpointDisk,
                                public std::enable_shared_from_this<SimDisk::Mounted> {
  public:
-  Mounted(SimDisk* disk, Process* process, bool shard, std::function<void()> die)
-      : disk_(disk), process_(process), life_(process->life), shard_(shard), die_(std::move(die)) {}
+  Mounted(SimDisk* disk, Process* process, bool shard, std::function<void()> die,
+          std::function<bool()> newest)
+      : disk_(disk),
+        process_(process),
+        life_(process->life),
+        shard_(shard),
+        die_(std::move(die)),
+        newest_(std::move(newest)) {}
 
   // Takes the operation's time, in which others go on.
   absl::Status Begin(Does does, const std::string& appends_to = "") {
@@ -37,7 +43,9 @@ class SimDisk::Mounted final : public CheckpointDisk,
       --process_->sleeping;
     }
     if (!alive()) return Dead();
-    const bool slow = world.Draw("slow disk", disk_->faults_.slow, process_->name);
+    world.Trace(disk_->stored_->operations(), Mix(shard_ ? 1 : 2, static_cast<uint64_t>(does)));
+    const bool slow = world.Draw(shard_ ? "slow disk of a shard" : "slow disk of the coordinator",
+                                 disk_->faults_.slow, process_->name);
     world.Sleep(slow ? world.random().Between(absl::Milliseconds(50), absl::Seconds(3))
                      : world.random().Between(absl::ZeroDuration(), absl::Milliseconds(2)),
                 process_);
@@ -45,9 +53,12 @@ class SimDisk::Mounted final : public CheckpointDisk,
     if (unmounted()) return absl::OkStatus();
     const DiskFaults& faults = disk_->faults_;
     DiskFault fault = DiskFault::kNone;
-    if (world.Draw("disk error", faults.io_error, process_->name)) {
+    if (world.Draw(shard_ ? "disk error of a shard" : "disk error of the coordinator",
+                   faults.io_error, process_->name)) {
       fault = DiskFault::kIoError;
-    } else if (does != Does::kReads && world.Draw("disk full", faults.no_space, process_->name)) {
+    } else if (does != Does::kReads &&
+               world.Draw(shard_ ? "disk full for a shard" : "disk full for the coordinator",
+                          faults.no_space, process_->name)) {
       fault = DiskFault::kNoSpace;
     } else if (world.Draw("damaged block", DamageOf(appends_to, faults), process_->name)) {
       fault = world.random().Chance(0.5) ? DiskFault::kFlipBit : DiskFault::kDropHalf;
@@ -56,13 +67,21 @@ class SimDisk::Mounted final : public CheckpointDisk,
     return absl::OkStatus();
   }
 
+  // Begins, and does it. A fault that it did not meet is gone.
+  template <typename F>
+  auto Do(Does does, const F& operation, const std::string& appends_to = "")
+      -> decltype(operation()) {
+    STARLING_RETURN_IF_ERROR(Begin(does, appends_to));
+    auto result = operation();
+    disk_->stored_->FaultAt(0, DiskFault::kNone);
+    return result;
+  }
+
   absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override {
-    STARLING_RETURN_IF_ERROR(Begin(Does::kReads));
-    return there().List(folder);
+    return Do(Does::kReads, [&] { return there().List(folder); });
   }
   absl::Status MakeFolder(const std::string& folder) override {
-    STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
-    return there().MakeFolder(folder);
+    return Do(Does::kWrites, [&] { return there().MakeFolder(folder); });
   }
   absl::StatusOr<std::unique_ptr<Writable>> Create(const std::string& folder,
                                                    const std::string& name) override;
@@ -70,20 +89,17 @@ class SimDisk::Mounted final : public CheckpointDisk,
                                                  bool from_disk) override;
   absl::Status Rename(const std::string& folder, const std::string& from,
                       const std::string& to) override {
-    STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
-    const absl::Status status = there().Rename(folder, from, to);
+    const absl::Status status = Do(Does::kWrites, [&] { return there().Rename(folder, from, to); });
     if (status.ok() && folder.empty()) disk_->observer_->OnRenamed(from, to);
     return status;
   }
   absl::Status Remove(const std::string& folder, const std::string& name) override {
-    STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
-    const absl::Status status = there().Remove(folder, name);
+    const absl::Status status = Do(Does::kWrites, [&] { return there().Remove(folder, name); });
     if (status.ok() && !folder.empty()) disk_->observer_->OnRemoved(folder);
     return status;
   }
   absl::Status SyncFolder(const std::string& folder) override {
-    STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
-    return there().SyncFolder(folder);
+    return Do(Does::kWrites, [&] { return there().SyncFolder(folder); });
   }
 
  private:
@@ -101,6 +117,7 @@ class SimDisk::Mounted final : public CheckpointDisk,
   const uint32_t life_;
   const bool shard_;
   const std::function<void()> die_;
+  const std::function<bool()> newest_;
 };
 
 class SimDisk::OpenFile final : public CheckpointDisk::Writable, public CheckpointDisk::Readable {
@@ -113,17 +130,15 @@ class SimDisk::OpenFile final : public CheckpointDisk::Writable, public Checkpoi
         name_(std::move(name)) {}
 
   absl::Status Append(absl::string_view bytes) override {
-    STARLING_RETURN_IF_ERROR(mounted_->Begin(Does::kWrites, name_));
-    return writes_->Append(bytes);
+    return mounted_->Do(
+        Does::kWrites, [&] { return writes_->Append(bytes); }, name_);
   }
   absl::Status Sync() override {
-    STARLING_RETURN_IF_ERROR(mounted_->Begin(Does::kWrites));
-    return writes_->Sync();
+    return mounted_->Do(Does::kWrites, [&] { return writes_->Sync(); });
   }
   uint64_t bytes() const override { return reads_->bytes(); }
   absl::Status ReadAt(uint64_t offset, absl::Span<uint8_t> out) const override {
-    STARLING_RETURN_IF_ERROR(mounted_->Begin(Does::kReads));
-    return reads_->ReadAt(offset, out);
+    return mounted_->Do(Does::kReads, [&] { return reads_->ReadAt(offset, out); });
   }
 
  private:
@@ -135,21 +150,22 @@ class SimDisk::OpenFile final : public CheckpointDisk::Writable, public Checkpoi
 
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Writable>> SimDisk::Mounted::Create(
     const std::string& folder, const std::string& name) {
-  STARLING_RETURN_IF_ERROR(Begin(Does::kWrites));
-  STARLING_ASSIGN_OR_RETURN(auto file, there().Create(folder, name));
+  STARLING_ASSIGN_OR_RETURN(auto file,
+                            Do(Does::kWrites, [&] { return there().Create(folder, name); }));
   return std::make_unique<OpenFile>(shared_from_this(), std::move(file), nullptr, name);
 }
 
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Readable>> SimDisk::Mounted::Open(
     const std::string& folder, const std::string& name, bool from_disk) {
-  STARLING_RETURN_IF_ERROR(Begin(Does::kReads));
-  STARLING_ASSIGN_OR_RETURN(auto file, there().Open(folder, name, from_disk));
+  STARLING_ASSIGN_OR_RETURN(
+      auto file, Do(Does::kReads, [&] { return there().Open(folder, name, from_disk); }));
   return std::make_unique<OpenFile>(shared_from_this(), nullptr, std::move(file), name);
 }
 
 std::shared_ptr<CheckpointDisk> SimDisk::Mount(Process* process, bool shard,
-                                               std::function<void()> die) {
-  return std::make_shared<Mounted>(this, process, shard, std::move(die));
+                                               std::function<void()> die,
+                                               std::function<bool()> newest) {
+  return std::make_shared<Mounted>(this, process, shard, std::move(die), std::move(newest));
 }
 
 void SimDisk::Restart(Random& random) {

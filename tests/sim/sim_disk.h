@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/checkpoint/disk.h"
 #include "common/checkpoint/testing/memory_disk.h"
@@ -39,7 +40,9 @@ class SimDisk {
 
   // The disk as the process sees it in its present life. `die` kills the process, whose threads go
   // on to the end of what they are doing, and reach the disk no more.
-  std::shared_ptr<CheckpointDisk> Mount(Process* process, bool shard, std::function<void()> die);
+  // `newest`: whether no later process has taken its place.
+  std::shared_ptr<CheckpointDisk> Mount(Process* process, bool shard, std::function<void()> die,
+                                        std::function<bool()> newest);
 
   DiskFaults& faults() { return faults_; }
 

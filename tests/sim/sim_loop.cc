@@ -139,7 +139,8 @@ bool SimLoop::InLoop() const { return state_->running; }
 MakeEventLoop MakeSimLoops(World* world, const Process* process) {
   return [world, process](const std::string& name) {
     // Of CheckpointWriter and CheckpointKeeper.
-    const bool blocks = name == "checkpoint" || name == "checkpoints" || name == "removals";
+    const bool blocks =
+        name == "checkpoint" || name == "checkpoints" || name == "verify" || name == "removals";
     return std::make_unique<SimLoop>(world, process, blocks);
   };
 }

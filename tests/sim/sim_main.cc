@@ -1,6 +1,7 @@
 // Runs seeds, prints what was reached and what was violated; tools/sim.sh builds it. The faults of
 // the first seed that violates a promise are made as few as the violation needs, and printed.
 //   sim --seeds N [--seed FIRST] [--jobs J] [--verbose] [--shrink RUNS]
+//   sim --seeds 1 --seed S --only KIND#N,...        with no other faults of the seed than these
 //   sim --seeds 1 --seed S --transcript worker-0    what that worker's session hears and does
 //   sim --mutants [--defence NAME]                  masks each defence, or that one (needs
 //                                                   --config=mutants)
@@ -44,9 +45,12 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: checkpoint folder that is not mounted",
                                       "fault: damaged block",
                                       "fault: damaged checkpoint",
-                                      "fault: disk error",
-                                      "fault: disk full",
-                                      "fault: slow disk",
+                                      "fault: disk error of a shard",
+                                      "fault: disk error of the coordinator",
+                                      "fault: disk full for a shard",
+                                      "fault: disk full for the coordinator",
+                                      "fault: slow disk of a shard",
+                                      "fault: slow disk of the coordinator",
                                       "fault: paused worker",
                                       "fault: paused shard",
                                       "fault: paused coordinator",
@@ -137,6 +141,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "jobs that went back and succeeded",
                                       "joined retries",
                                       "merged subtrees",
+                                      "operations of the disk that took time",
                                       "parts of an epoch evaluated",
                                       "policies that waited for another",
                                       "policy switches",
@@ -188,7 +193,8 @@ struct Options {
   uint64_t shrink = 400;  // how often a seed is run again with fewer faults, at most
   bool verbose = false;
   bool mutants = false;
-  std::string defence;  // the only one that is masked; empty: each in turn
+  std::optional<std::set<FaultId>> only;  // the only faults that happen
+  std::string defence;                    // the only one that is masked; empty: each in turn
 };
 
 // Runs f(seed) for each seed on all threads. f returns false to stop early.
@@ -215,31 +221,39 @@ void PrintFewestFaults(const Options& options, const SeedResult& result, Promise
       result, [&](const SeedResult& again) { return again.violated.contains(promise); },
       options.shrink);
   std::printf("%s", ShrunkToString(shrunk).c_str());
+  for (const Violation& v : result.violations) {
+    if (v.promise == promise)
+      return (void)std::printf("with all faults: %s: %s\n", PromiseName(promise), v.what.c_str());
+  }
 }
 
 int Run(const Options& options) {
   std::vector<SeedResult> results(options.seeds);
   std::vector<char> differs(options.seeds);
   ForEachSeed(options, [&](uint64_t seed) {
-    SeedResult& result = results[seed - options.first] = RunSeed(seed);
+    const std::set<FaultId>* const allowed = options.only ? &*options.only : nullptr;
+    SeedResult& result = results[seed - options.first] = RunSeed(seed, allowed);
     if (seed % kTwiceEvery != 0) return true;
     ++result.counts["seeds run twice"];
-    differs[seed - options.first] = RunSeed(seed).trace != result.trace;
+    differs[seed - options.first] = RunSeed(seed, allowed).trace != result.trace;
     return true;
   });
   std::map<std::string, uint64_t> counts;
-  uint64_t bad = 0;
+  uint64_t bad = 0, faults = 0;
+  bool shrunk = false;
   absl::Duration simulated;
   for (const SeedResult& result : results) {
     simulated += result.simulated;
+    faults += result.faults.size();
     for (const auto& [what, times] : result.counts) counts[what] += times;
     for (const Violation& v : result.violations) {
       std::printf("seed %lu: %s: %s\n", result.seed, PromiseName(v.promise), v.what.c_str());
     }
     const bool other = differs[result.seed - options.first] != 0;
     if (other) std::printf("seed %lu: another trace the second time\n", result.seed);
-    const bool first = bad == 0 && !result.violations.empty();
+    const bool first = !shrunk && !options.only && !result.violations.empty();
     if (first) PrintFewestFaults(options, result, result.violations.front().promise);
+    shrunk = shrunk || first;
     if (other || !result.violations.empty()) ++bad;
     if (options.verbose) std::printf("seed %lu: trace %016lx\n", result.seed, result.trace);
   }
@@ -249,8 +263,9 @@ int Run(const Options& options) {
     std::printf("never reached: %s\n", what);
     ++bad;
   }
-  std::printf("%lu seeds, %s simulated, %lu violations\n", options.seeds,
-              absl::FormatDuration(absl::Trunc(simulated, absl::Seconds(1))).c_str(), bad);
+  std::printf("%lu seeds, %s simulated, %lu faults a seed, %lu violations\n", options.seeds,
+              absl::FormatDuration(absl::Trunc(simulated, absl::Seconds(1))).c_str(),
+              faults / options.seeds, bad);
   return bad == 0 ? 0 : 1;
 }
 
@@ -328,7 +343,7 @@ std::optional<Promise> PromiseOf(Defence defence) {
 }
 
 int RunMutants(Options options) {
-  int escaped = 0;
+  int caught_defences = 0, escaped = 0, skipped = 0;
   options.seeds = kSeedsPerMutant;
   std::printf("%-24s %-24s %s\n", "masked defence", "promise", "verdict");
   for (int i = 0; i < static_cast<int>(Defence::kCount); ++i) {
@@ -337,6 +352,7 @@ int RunMutants(Options options) {
     const std::optional<Promise> promise = PromiseOf(defence);
     if (!promise.has_value()) {
       std::printf("%-24s %-24s cannot be missed yet\n", DefenceName(defence), "-");
+      ++skipped;
       continue;
     }
     MaskDefence(defence);
@@ -346,18 +362,22 @@ int RunMutants(Options options) {
       ++seeds;
       const SeedResult result = RunSeed(seed);
       const bool caught = result.violated.contains(*promise);
-      if (caught) caught_by = seed;
+      // Other threads may have caught it in a later seed.
+      for (uint64_t by = caught_by; caught && (by == 0 || seed < by);) {
+        if (caught_by.compare_exchange_weak(by, seed)) break;
+      }
       return !caught;
     });
     if (caught_by != 0 && options.verbose) PrintFewestFaults(options, RunSeed(caught_by), *promise);
     MaskDefence(Defence::kCount);
-    if (caught_by == 0) ++escaped;
+    ++(caught_by == 0 ? escaped : caught_defences);
     std::printf("%-24s %-24s %s %lu\n", DefenceName(defence), PromiseName(*promise),
                 caught_by == 0 ? "ESCAPED in seeds:" : "caught by seed",
                 caught_by == 0 ? seeds.load() : caught_by.load());
     std::fflush(stdout);
   }
-  std::printf("%d escaped\n", escaped);
+  std::printf("%d caught, %d escaped, %d cannot be missed yet\n", caught_defences, escaped,
+              skipped);
   return escaped == 0 ? 0 : 1;
 }
 
@@ -371,9 +391,10 @@ int RunMutants(const Options&) {
 #endif
 
 int Usage() {
-  std::fprintf(stderr,
-               "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--shrink RUNS] "
-               "[--transcript PROCESS] | --mutants [--defence NAME] [--verbose]\n");
+  std::fprintf(
+      stderr,
+      "usage: sim [--seeds N] [--seed FIRST] [--jobs J] [--verbose] [--shrink RUNS] "
+      "[--only KIND#N,...] [--transcript PROCESS] | --mutants [--defence NAME] [--verbose]\n");
   return 2;
 }
 
@@ -389,6 +410,9 @@ int Main(int argc, char** argv) {
       return Usage();
     } else if (flag == "--defence") {
       options.defence = argv[++i];
+    } else if (flag == "--only") {
+      options.only = ParseFaults(argv[++i]);
+      if (!options.only) return Usage();
     } else if (flag == "--transcript") {
       World::transcript_of() = argv[++i];
     } else {

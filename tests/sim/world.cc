@@ -62,7 +62,9 @@ bool World::RunOne() {
 
 void World::Sleep(absl::Duration time, Process* process) {
   constexpr int kSleepersMost = 16;  // on one stack
-  if (!may_sleep_ || sleepers_ >= kSleepersMost) return;
+  if (!may_sleep_ || sleepers_ >= kSleepersMost)
+    return Count("operations of the disk that took no time");
+  Count("operations of the disk that took time");
   may_sleep_ = false;
   ++sleepers_;
   ++process->sleeping;
