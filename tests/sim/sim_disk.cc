@@ -89,7 +89,9 @@ class SimDisk::Mounted final : public CheckpointDisk,
                                                  bool from_disk) override;
   absl::Status Rename(const std::string& folder, const std::string& from,
                       const std::string& to) override {
-    const absl::Status status = Do(Does::kWrites, [&] { return there().Rename(folder, from, to); });
+    const absl::Status status = Do(Does::kWrites, [&] {
+      return MayWrite(folder) ? there().Rename(folder, from, to) : Dead();
+    });
     if (status.ok() && folder.empty()) disk_->observer_->OnRenamed(from, to);
     return status;
   }
@@ -107,6 +109,8 @@ class SimDisk::Mounted final : public CheckpointDisk,
   bool unmounted() const {
     return disk_->unmounted_ == process_ && disk_->world_->now() < disk_->unmounted_until_;
   }
+  // A coordinator that has a successor marks the root no more: docs/testing.md.
+  bool MayWrite(const std::string& folder) const { return folder != kRootNonceFolder || newest_(); }
   MemoryDisk& there() { return unmounted() ? disk_->empty_ : *disk_->stored_; }
   absl::Status Dead() const {
     return absl::UnavailableError(absl::StrCat(process_->name, " has died"));
@@ -151,7 +155,10 @@ class SimDisk::OpenFile final : public CheckpointDisk::Writable, public Checkpoi
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Writable>> SimDisk::Mounted::Create(
     const std::string& folder, const std::string& name) {
   STARLING_ASSIGN_OR_RETURN(auto file,
-                            Do(Does::kWrites, [&] { return there().Create(folder, name); }));
+                            Do(Does::kWrites, [&]() -> absl::StatusOr<std::unique_ptr<Writable>> {
+                              if (!MayWrite(folder)) return Dead();
+                              return there().Create(folder, name);
+                            }));
   return std::make_unique<OpenFile>(shared_from_this(), std::move(file), nullptr, name);
 }
 
