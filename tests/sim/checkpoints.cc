@@ -33,6 +33,7 @@ std::shared_ptr<CheckpointDisk> Cluster::MountDisk(Process* process, bool shard)
 void Cluster::PlanCheckpoints(size_t i) {
   Random random(Mix(seed_, 1200 + i));
   ClientJob& job = jobs_[i];
+  job.workload.checkpoints = true;
   if (random.Chance(0.8)) {
     Checkpoint& rule = *job.workload.spec.mutable_checkpoint();
     if (random.Chance(0.7)) {

@@ -215,14 +215,14 @@ JobTruth* Cluster::Truth(const JobDescription& description) {
 // Of the run whose checkpoint this one goes on from; null: it begins with step 0.
 const JobTruth* Cluster::TruthBefore(const JobDescription& description) {
   if (!description.has_restore()) return nullptr;
-  const JobTruth* truth = checkpoints_.TruthOf(description.restore().checkpoint());
-  const bool again = description.run().era() > 0;
-  if (truth == nullptr && !again && shape_.from != nullptr) truth = shape_.from->truth;
+  const std::string& checkpoint = description.restore().checkpoint();
+  const JobTruth* truth = checkpoints_.TruthOf(checkpoint);
+  if (shape_.from != nullptr && checkpoint == shape_.from->checkpoint) truth = shape_.from->truth;
   if (truth == nullptr) {
-    world_.Violate(again ? Promise::kGoesBack : Promise::kGoesOn,
-                   absl::StrCat("job ", description.run().job_uid(), " begins era ",
-                                description.run().era(), " with checkpoint ",
-                                description.restore().checkpoint(), ", which nobody made"));
+    world_.Violate(
+        description.run().era() > 0 ? Promise::kGoesBack : Promise::kGoesOn,
+        absl::StrCat("job ", description.run().job_uid(), " begins era ", description.run().era(),
+                     " with checkpoint ", checkpoint, ", which nobody made"));
   }
   return truth;
 }

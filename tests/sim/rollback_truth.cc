@@ -82,20 +82,25 @@ void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const Store
                               is.restarts_total(), " in all, expected ", counted, " and ",
                               job.rollbacks));
   }
-  CheckCheckpoint(uid, after.description.restore());
+  CheckCheckpoint(uid, before.description.restore(), after.description.restore());
   job.made = checkpoints_->Made(JobUid(uid));
 }
 
-// It is one of this job's, and the newest one that the coordinator could read.
-void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& restore) {
+// It is one of this job's, and the newest one that the coordinator could read; or, where there is
+// none, the one that the run before began with.
+void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& before, const Restore& restore) {
   const CheckpointManifest* const made = checkpoints_->Made(restore.checkpoint());
-  if (made == nullptr || made->job().run().job_uid() != uid || made->step() != restore.step() ||
+  const bool own = made != nullptr && made->job().run().job_uid() == uid;
+  const uint64_t step = own ? made->step() : before.step();
+  if ((!own && restore.checkpoint() != before.checkpoint()) || restore.step() != step ||
       restore.mode() != Restore::CONTINUE) {
     return Violate(uid, absl::StrCat("goes back to ", restore.ShortDebugString(),
                                      ", which is not as its checkpoints were made"));
   }
+  if (!own) world_->Count("rollbacks to where a job began");
   const std::optional<CheckpointId> newest = checkpoints_->NewestReadable(JobUid(uid));
-  if (!newest.has_value() || newest->number <= ParseCheckpointId(restore.checkpoint())->number)
+  if (!newest.has_value() ||
+      (own && newest->number <= ParseCheckpointId(restore.checkpoint())->number))
     return;
   if (DiskFailed(jobs_[uid].begun)) return world_->Count("rollbacks past what a disk hid");
   Violate(uid, absl::StrCat("goes back to ", restore.checkpoint(), ", and could to ",

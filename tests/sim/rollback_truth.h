@@ -41,7 +41,7 @@ class RollbackTruth {
 
   void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after, bool no_memory);
   void OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after);
-  void CheckCheckpoint(uint64_t uid, const Restore& restore);
+  void CheckCheckpoint(uint64_t uid, const Restore& before, const Restore& restore);
   // Whether the disk may have kept the coordinator or a shard from reading since then.
   bool DiskFailed(absl::Time since) const;
   void Violate(uint64_t uid, const std::string& what);

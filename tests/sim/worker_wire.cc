@@ -123,7 +123,8 @@ void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
       // It counts: so not ahead of a gradient that stops the job.
       const bool counts = workload.gradient == GradientKind::kCounting && workload.switches == 0 &&
-                          !workload.poisoned && workload.spec.policy().kind() != Policy::BSP;
+                          !workload.checkpoints && !workload.poisoned &&
+                          workload.spec.policy().kind() != Policy::BSP;
       if (!counts || work.first / workload.spec.batch().micro_batches() >= steps) return;
       payload =
           std::make_shared<Values>(Contribution(workload, truth.layout(), {}, h.key.slice, work));

@@ -28,10 +28,11 @@ struct Workload {
   uint64_t train_samples = 0;
   uint64_t test_samples = 0;
   GradientKind gradient = GradientKind::kCounting;
-  uint32_t partitions = 0;  // the first ones, which have all slices; 0: as placed
-  bool poisoned = false;    // one gradient is not a number: the job must fail
-  WorkRange poison;         // its item
-  uint32_t switches = 0;    // of the policy, while it runs
+  uint32_t partitions = 0;   // the first ones, which have all slices; 0: as placed
+  bool poisoned = false;     // one gradient is not a number: the job must fail
+  WorkRange poison;          // its item
+  uint32_t switches = 0;     // of the policy, while it runs
+  bool checkpoints = false;  // may be taken, for which the policy changes as well
   // fp16: from this step on every gradient overflows, whatever the scale.
   uint64_t overflows_from = std::numeric_limits<uint64_t>::max();
   bool queued = false;  // behind the job before it
