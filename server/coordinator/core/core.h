@@ -169,6 +169,7 @@ class Core {
 
   // on_output.cc
   absl::Status CheckOutput(const JobSpec& spec) const;
+  static bool ClaimsOutput(const Job& job);
   static bool AwaitsOutput(const Job& job);
   std::string OutputPath(const JobSpec& spec) const;
   void PlanOutput(Job& job) const;

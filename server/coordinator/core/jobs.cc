@@ -12,7 +12,7 @@ namespace starling::coordinator {
 // Adds a new or stored job, whose name and state are set, to the indexes.
 void Core::Enlist(const Job& job) {
   by_name_[job.name()] = job.uid();
-  if (!job.spec().output().empty()) by_output_[job.spec().output()] = job.name();
+  if (ClaimsOutput(job)) by_output_[job.spec().output()] = job.name();
   by_state_[job.state.state()].insert(job.uid());
   if (job.over()) ended_.emplace(job.state.ended_number(), job.uid());
   for (const View& view : job.state.views()) CountView(job, view, 1);
@@ -46,7 +46,7 @@ void Core::Forget(Job& job) {
   for (const View& view : job.state.views()) CountView(job, view, -1);
   std::set<uint32_t> shards;
   for (const View& view : job.state.views()) shards.insert({view.primary(), view.backup()});
-  if (!job.spec().output().empty()) by_output_.erase(job.spec().output());
+  if (ClaimsOutput(job)) by_output_.erase(job.spec().output());
   by_name_.erase(job.name());
   by_state_[job.state.state()].erase(uid);
   ended_.erase({job.state.ended_number(), uid});

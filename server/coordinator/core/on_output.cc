@@ -34,6 +34,11 @@ absl::Status Core::CheckOutput(const JobSpec& spec) const {
                                                  "'s: name another file, or delete that job"));
 }
 
+// Whether the file is the job's, so that no other job may name it.
+bool Core::ClaimsOutput(const Job& job) {
+  return !job.spec().output().empty() && job.state.output().state() != OutputStatus::FAILED;
+}
+
 void Core::PlanOutput(Job& job) const {
   if (job.spec().output().empty()) return;
   job.state.mutable_output()->set_state(OutputStatus::WAITING);
@@ -68,6 +73,7 @@ void Core::OrderOutput(Job& job) {
 
 void Core::EndOutput(Job& job, const absl::StatusOr<uint64_t>& bytes) {
   OutputStatus& output = *job.state.mutable_output();
+  if (!bytes.ok()) by_output_.erase(job.spec().output());
   output.set_state(bytes.ok() ? OutputStatus::WRITTEN : OutputStatus::FAILED);
   if (bytes.ok()) {
     output.set_bytes(*bytes);

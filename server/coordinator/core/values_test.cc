@@ -276,6 +276,10 @@ TEST_F(OutputTest, OnlyTheValuesOfAJobThatSucceededAreWritten) {
   EXPECT_EQ(Output().state(), OutputStatus::FAILED);
   EXPECT_THAT(Output().error(), HasSubstr("the job is CANCELLED"));
   EXPECT_TRUE(cluster.outputs.empty());
+  cluster.StartCoordinator();
+  Submit(WithOutput("b"));  // whose file it is now
+  cluster.StartCoordinator();
+  EXPECT_THAT(std::string(SubmitError(WithOutput("c")).message()), HasSubstr("is job b's"));
 }
 
 TEST_F(OutputTest, IsRefusedWithoutARootAndWhereAnotherJobHasTheName) {
