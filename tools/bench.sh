@@ -3,13 +3,16 @@
 #
 #   tools/bench.sh overhead [--tls] [--rounds N] [--seconds S] [--lanes N]
 #       1 worker + 2 shards against the same worker with a local update; --tls: also the cost of TLS
+#   tools/bench.sh replication [--rounds N] [--seconds S] [--tensor-mib 4|16] [--json FILE]
+#       pushes with two copies of each update against pushes with one, and raw TCP: on loopback and,
+#       as root, over links of 1 Gb/s
 #   tools/bench.sh data [--rounds N] [--seconds S]
 #       MNIST batches against memcpy; tar and JPEG against libturbojpeg alone; augmentation apart
 #   tools/bench.sh compute [--precision fp32|bf16] [--rounds N] [--seconds S] [--threads N]
 #       training lenet, resnet18 and a GPT on the CPU, against PyTorch (tools/setup.sh --peers) and
 #       the matrix products that this machine reaches
 #
-# STARLING_DATA is the folder with the datasets, which compute does not need.
+# STARLING_DATA is the folder with the datasets, which compute and replication do not need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +22,7 @@ usage() {
 }
 
 bench=${1:-}
-[[ "$bench" == overhead || "$bench" == data || "$bench" == compute ]] || usage
+[[ "$bench" =~ ^(overhead|replication|data|compute)$ ]] || usage
 shift
 if [[ "$bench" == compute ]]; then
   bazel build --ui_event_filters=-info,-debug //tools/bench:compute_bench >&2

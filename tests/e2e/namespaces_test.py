@@ -6,6 +6,7 @@ workers' folders hold the data. The host's network is not touched. Needs root, i
 itself, with a reason, where a namespace cannot be made.
 """
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -59,9 +60,11 @@ def why_not():
 class NamespaceCluster(Cluster):
     """Every daemon, and the client, in its own namespaces."""
 
+    numbers = itertools.count()  # of this process's clusters
+
     def __init__(self, **more):
         super().__init__(tls=True, **more)
-        self.prefix = f"st{os.getpid()}"
+        self.prefix = f"st{os.getpid()}-{next(self.numbers)}"
         self.namespaces = []
         self.addresses = {}
         self.cut_off = set()

@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 from tests.e2e.cluster import Cluster, binary, job_file, wait_until  # noqa: E402
+from tools.bench.machine import cpu_name  # noqa: E402
 
 BATCH = 128
 
@@ -119,19 +120,11 @@ def main():
                 prices.append(over_tls / ours)
                 line += f"   over TLS {prices[-1] * ours:.0f}, {prices[-1]:.3f} of plain"
             print(line, flush=True)
-    cpu = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        "?",
-    )
     print(
         f"overhead ratio: median {statistics.median(ratios):.3f} "
         f"(min {min(ratios):.3f}, max {max(ratios):.3f}); hidden share "
         f"{statistics.median(hidden):.2f}; durability {args.durability}; limit: the local trainer "
-        f"of the same run; {cpu}"
+        f"of the same run; {cpu_name()}"
     )
     if prices:
         print(
