@@ -83,6 +83,11 @@ class Pushed:
         if durability == REPLICATED:
             self.wait_whole(JOB)
 
+    def copies(self):
+        """Who has which copy; the same again: nobody lost one in between."""
+        views = self.describe_all(JOB)["views"]
+        return [(view["number"], view["primary"], view.get("backup")) for view in views]
+
     def _answer(self):
         process = self.processes[WORKER]
         late = threading.Timer(ANSWER_SECONDS, process.kill)
@@ -158,9 +163,9 @@ def start(command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def finish(process, output=""):
-    """(its output, its CPU seconds)"""
-    output += process.stdout.read()
+def finish(process):
+    """(the rest of its output, its CPU seconds)"""
+    output = process.stdout.read()
     process.stdout.close()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -191,8 +196,8 @@ def best_tcp(ends, seconds):
             rates[variant].append(raw_tcp(ends, variant, seconds).rate)
     medians = {variant: statistics.median(found) for variant, found in rates.items()}
     print(
-        "raw TCP, GB/s: " + ", ".join(f"{to} {buffer}: {medians[to, buffer]:.2f}"
-                                      for to, buffer in variants),
+        "raw TCP, GB/s: "
+        + ", ".join(f"{to} {buffer}: {medians[to, buffer]:.2f}" for to, buffer in variants),
         flush=True,
     )
     return max(medians, key=medians.get)
@@ -206,6 +211,7 @@ def measure(kind, tensor_mib, rounds, seconds):
         for durability in (NONE, REPLICATED):
             clusters[durability] = stack.enter_context(kind(**flags))
             clusters[durability].begin(tensor_mib, durability)
+        copies = clusters[REPLICATED].copies()
         ends = clusters[NONE].tcp_ends()
         variant = best_tcp(ends, seconds / 2)
         for cluster in clusters.values():
@@ -225,6 +231,8 @@ def measure(kind, tensor_mib, rounds, seconds):
                 f"{i:>5} {rates[NONE]:>8.3f} {rates[REPLICATED]:>10.3f} {rates[TCP]:>8.3f}",
                 flush=True,
             )
+        if clusters[REPLICATED].copies() != copies:
+            raise RuntimeError("a backup was given up: some pushes had one copy only")
     return found
 
 
