@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/control/worker_orders.h"
 #include "common/daemon/coordinator_client.h"
 #include "common/daemon/daemon_service.h"
 #include "common/placement/layout.h"
@@ -158,10 +159,7 @@ class HandWorker {
     ASSERT_TRUE(orders.ok()) << orders.status();
     ASSERT_FALSE(orders->rejoin());
     if (orders->unchanged()) return;
-    WorkerOrders before = std::exchange(orders_, *orders);
-    if (orders_.has_run() && !orders_.has_job()) orders_.mutable_job()->Swap(before.mutable_job());
-    if (orders_.views_unchanged()) orders_.mutable_views()->Swap(before.mutable_views());
-    if (orders_.roster_unchanged()) orders_.mutable_roster()->Swap(before.mutable_roster());
+    CompleteOrders(std::exchange(orders_, *orders), orders_);
   }
 
   bool IsMember() const {

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/control/worker_orders.h"
 
 namespace starling {
 namespace {
@@ -192,10 +193,7 @@ absl::Status Pusher::Report() {
   if (orders.rejoin()) return absl::AbortedError("the coordinator has taken it for dead");
   if (orders.unchanged()) return absl::OkStatus();
   MutexLock lock(&mutex_);
-  if (orders.has_run() && !orders.has_job()) orders.mutable_job()->Swap(orders_.mutable_job());
-  if (orders.views_unchanged()) orders.mutable_views()->Swap(orders_.mutable_views());
-  if (orders.roster_unchanged()) orders.mutable_roster()->Swap(orders_.mutable_roster());
-  orders_ = std::move(orders);
+  CompleteOrders(std::exchange(orders_, std::move(orders)), orders_);
   changed_.SignalAll();
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/control/worker_orders.h"
 #include "common/defences.h"
 #include "worker/core/core.h"
 
@@ -69,10 +70,8 @@ void Core::TakeOrders(const WorkerOrders& orders) {
   news_ = true;  // the coordinator waits to learn which orders we have
   if (!HasDescription(orders)) return;
   orders_version_ = orders.version();
-  WorkerOrders before = std::exchange(orders_, orders);
+  CompleteOrders(std::exchange(orders_, orders), orders_);
   orders_.clear_job();
-  if (orders.views_unchanged()) orders_.mutable_views()->Swap(before.mutable_views());
-  if (orders.roster_unchanged()) orders_.mutable_roster()->Swap(before.mutable_roster());
   have_orders_ = true;
   UpdateInspections(orders_);
   orders_.clear_inspect();

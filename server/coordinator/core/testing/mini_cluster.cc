@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
+#include "common/control/worker_orders.h"
 #include "common/data_plan/job_steps.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/records.h"
@@ -284,10 +285,8 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   worker.described += orders.has_job();
   if (orders.has_run() && !orders.has_job()) {
     ASSERT_TRUE(same_run) << "orders without a description that the worker never saw";
-    *whole.mutable_job() = worker.orders.job();
   }
-  if (orders.views_unchanged()) *whole.mutable_views() = worker.orders.views();
-  if (orders.roster_unchanged()) *whole.mutable_roster() = worker.orders.roster();
+  CompleteOrders(worker.orders, whole);
   if (!same_run) worker.done.clear();
   if (!same_run && orders.run().job_uid() == worker.orders.run().job_uid()) worker.finished.clear();
   worker.orders = whole;
