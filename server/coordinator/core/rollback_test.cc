@@ -64,6 +64,17 @@ class RollbackTest : public CoordinatorTest {
   void KillShards() {
     for (auto& [name, shard] : cluster.shards) shard.alive = false;
   }
+  // The job has gone back, then the coordinator starts without the folder, and so do the shards.
+  void ComeBackWithoutTheMount() {
+    Submit(Job("a"));
+    RunBeyond(1);
+    KillShards();
+    ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+    cluster.mounted = false;
+    cluster.StartCoordinator();
+    for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+    cluster.RunFor(absl::Seconds(25));
+  }
   bool GoesBack(uint32_t restarts = 1, const std::string& job = "a") {
     return Comes([&] {
       const JobStatus status = cluster.Status(job);
@@ -588,14 +599,7 @@ TEST_F(RollbackTest, AFolderThatIsNotMountedAtAStartIsWaitedFor) {
 
 // Its shards cannot know the folder before that has its nonce.
 TEST_F(RollbackTest, AStartWithoutTheMountKeepsAJobThatCameBackWaiting) {
-  Submit(Job("a"));
-  RunBeyond(1);
-  KillShards();
-  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
-  cluster.mounted = false;
-  cluster.StartCoordinator();
-  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
-  cluster.RunFor(absl::Seconds(25));
+  ASSERT_NO_FATAL_FAILURE(ComeBackWithoutTheMount());
   EXPECT_TRUE(cluster.IsIn("a", PENDING));
   EXPECT_THAT(Reason(), AllOf(HasSubstr("are not listed yet: its nonce is missing"),
                               Not(HasSubstr("does not see"))));
@@ -623,14 +627,7 @@ TEST_F(RollbackTest, AStartWithoutTheMountDoesNotMarkWhatLiesBeneathIt) {
 
 // Shards that read the nonce late are not passed over.
 TEST_F(RollbackTest, AShardThatWasThereBeforeTheMountMayStillLook) {
-  Submit(Job("a"));
-  RunBeyond(1);
-  KillShards();
-  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
-  cluster.mounted = false;
-  cluster.StartCoordinator();
-  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
-  cluster.RunFor(absl::Seconds(25));
+  ASSERT_NO_FATAL_FAILURE(ComeBackWithoutTheMount());
   cluster.shards["ps-1"].checkpoint_looks = false;
   cluster.mounted = true;
   ASSERT_TRUE(Comes([&] { return !absl::StrContains(Reason(), "are not listed yet"); }));
