@@ -83,6 +83,8 @@ def run(folder):
             checkpoints.see(before)
             time.sleep(min(0.2, max(0.0, kill_at - time.monotonic())))
         before = status_of(cluster) or before
+        if before is None:
+            raise RuntimeError("the coordinator did not answer before the kill")
         begin = time.monotonic()
         cluster.kill_all()
         checked(cluster.up())
@@ -97,7 +99,9 @@ def run(folder):
         )
         away = time.monotonic() - begin
         step = int(re.search(r"goes back to step (\d+)", after["lastRestart"])[1])
-        wait_until(lambda: int(status_of(cluster)["step"]) > step, 60, "new steps")
+        wait_until(
+            lambda: int((status_of(cluster) or {}).get("step", 0)) > step, 60, "new steps", 0.2
+        )
         taken = before["checkpoint"]
         lost = max(taken["ageSeconds"], before["runningSeconds"] - after["runningSeconds"])
         print(

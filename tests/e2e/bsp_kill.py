@@ -23,6 +23,7 @@ from tests.e2e.faults import CUT, END_STATES, KILL, PAUSE, Faults, accepted
 from tests.e2e.namespaces_test import NamespaceCluster, why_not
 
 STEPS = 1500
+JOBS_PER_KILL = 20  # many more than it takes
 FAULTS = 8  # of a schedule, at least; fewer if the job ends before
 SETTLE = 0.3  # seconds in which the other workers finish what they can of a step
 START_WAIT, END_WAIT, READ_WAIT = 120, 600, 120  # seconds
@@ -118,6 +119,8 @@ def kill_within_steps(runs, kills, source):
     """The job, until so many shards were killed within a step; returns how often it trained."""
     open_steps, done, trained = OpenSteps(runs.cluster), 0, 0
     while done < kills:
+        if trained >= JOBS_PER_KILL * kills:
+            raise RuntimeError(f"{done} of {kills} kills in {trained} jobs: no step was seen open")
         name = f"killed-{trained}"
         trained += 1
         faults = runs.begin(name)

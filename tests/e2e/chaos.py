@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 from tests.e2e import double_fault
 from tests.e2e.applied import Applied
@@ -125,6 +126,7 @@ def add_double_fault(result, seed, log):
         result["interrupted"] = True
         return
     except Exception as error:  # the faults before it are told all the same
+        log(traceback.format_exc())
         text = f"{type(error).__name__}: {error}"
         result["promises"].append({"promise": double_fault.PROMISE, "found": text, "held": False})
         return

@@ -21,7 +21,18 @@ class CheckpointStallTest(unittest.TestCase):
         self.assertEqual(found["taken_median"], 1.125)
         self.assertEqual(found["quiet"], 1.125)
         self.assertEqual(found["quiet_median"], 1.0625)
-        self.assertEqual(found["stall"], 0.125)
+        self.assertEqual(found["stall"], 0.1875)
+
+    def test_a_hiccup_without_a_checkpoint_hides_no_stall(self):
+        hiccup = {**COMPLETED, 8: 8.375, 9: 11.0, 10: 12.0}
+        quiet = [(0.2, 1.8), (1.2, 2.8), (9.0, 10.0)]
+        found = summarize(hiccup, taken=[(3.5, 4.0)], quiet=quiet)
+        self.assertEqual(found["quiet"], 2.625)
+        self.assertEqual(found["stall"], 0.25)
+
+    def test_training_that_stands_still_is_an_error(self):
+        with self.assertRaisesRegex(RuntimeError, "stands still"):
+            summarize(COMPLETED, taken=[(8.0, 9.0)], quiet=[(0.2, 1.8)])
 
     def test_what_is_quicker_with_a_checkpoint_is_no_stall(self):
         found = summarize(COMPLETED, taken=[(0.2, 2.8)], quiet=[(3.5, 4.5)])

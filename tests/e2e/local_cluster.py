@@ -47,6 +47,8 @@ class LocalCluster:
         """Every process at once, the supervisor first, which would start the others again."""
         pids = self.pids()
         supervisor = int(Path(f"/proc/{pids[0]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        if b"starling\0local\0up" not in Path(f"/proc/{supervisor}/cmdline").read_bytes():
+            raise RuntimeError(f"the daemons' parent, {supervisor}, is no starling local up")
         for pid in [supervisor, *pids]:
             try:
                 os.kill(pid, signal.SIGKILL)

@@ -18,6 +18,9 @@ import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from tools.bench.machine import cpu_name  # noqa: E402
+
 NETS = {
     "lenet": "batch 128, 28 x 28",
     "resnet18": "batch 64, 32 x 32",
@@ -170,12 +173,8 @@ def main():
         os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")},
     )
     starling = Contender("compute_bench", [ROOT / "bazel-bin/tools/bench/compute_bench", threads])
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next(
-        (line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")), "?"
-    )
     print(
-        f"{cpu}, {starling.about['instruction_set']}; {threads} threads each; "
+        f"{cpu_name()}, {starling.about['instruction_set']}; {threads} threads each; "
         f"oneDNN {starling.about['onednn']}; PyTorch {torch.about['version']}",
         flush=True,
     )

@@ -34,15 +34,16 @@ class Pusher {
 
   Pusher(const Identity& self, const std::string& coordinator,
          std::shared_ptr<const LinkSecurity> security);
-  ~Pusher();
+  ~Pusher();  // waits for the report under way, 10 s at most
 
   // Registers, answers the inspection of the next job (`builtin: mlp`, whose first layer it makes
-  // square) and becomes its member. Each wait takes at most `patience`; errors say what it was for.
+  // square) and becomes its member, within `patience` and a shard's last answer (30 s at most).
+  // Each call to the coordinator takes 10 s at most. Errors say what was waited for.
   absl::Status Join(absl::Duration patience);
 
   // Pushes the slices of one step after the other for `time`, completes the last step, and returns
-  // when the shards have acknowledged all of it. A slice's gradient is pushed again once its last
-  // push is acknowledged. Any refusal is an error, and so is a wait of more than 30 s.
+  // when the shards have acknowledged all these pushes. A slice's gradient is pushed again once its
+  // last push is acknowledged. Any refusal is an error, and so is a wait of more than 30 s.
   absl::StatusOr<Turn> Push(absl::Duration time);
 
  private:

@@ -134,7 +134,7 @@ int Receive(const char* address, bool stream, int buffer) {
 int Send(const char* address, int port, double seconds) {
   const Memory tensors = Allocate(kTensors);
   const OwnedFd connection = Socket();
-  // The fastest of Linux's own, whatever the host's default; without it, that.
+  // As most hosts have it, whatever this one's default; without it, that.
   constexpr char kCubic[] = "cubic";
   setsockopt(connection.get(), IPPROTO_TCP, TCP_CONGESTION, kCubic, sizeof(kCubic) - 1);
   const sockaddr_in in = Address(address, port);

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -179,10 +180,15 @@ def raw_tcp(ends, variant, seconds):
     at_receiver, at_sender, address = ends
     program = binary("tools/bench/raw_tcp")
     receiver = start([*at_receiver, program, "receive", address, *map(str, variant)])
-    port = receiver.stdout.readline().strip()
-    sender = start([*at_sender, program, "send", address, port, str(seconds)])
-    _, sending = finish(sender)
-    output, receiving = finish(receiver)
+    try:
+        port = receiver.stdout.readline().strip()
+        sender = start([*at_sender, program, "send", address, port, str(seconds)])
+        _, sending = finish(sender)
+        output, receiving = finish(receiver)
+    finally:
+        if receiver.returncode is None:
+            receiver.kill()
+            receiver.wait()
     answer = json.loads(output)
     return Turn(answer["bytes"], answer["seconds"], sending + receiving)
 
@@ -247,10 +253,27 @@ def report(where, tensor_mib, summary):
     )
 
 
+def no_links():
+    """Why links cannot be measured here; empty: they can."""
+    reason = why_not()
+    if not reason and shutil.which("tc") is None:
+        reason = "there is no tc (tools/setup.sh --tests)"
+    return reason
+
+
+def positive(text):
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected more than 0, got {text}")
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2, help="of a turn; over links twice that")
+    parser.add_argument("--rounds", type=int, choices=range(1, 1000), metavar="N", default=7)
+    parser.add_argument(
+        "--seconds", type=positive, default=2, help="of a turn; over links twice that"
+    )
     parser.add_argument(
         "--tensor-mib",
         type=int,
@@ -261,15 +284,15 @@ def main():
     parser.add_argument("--json", type=Path, help="a file for the figures")
     args = parser.parse_args()
     sizes = args.tensor_mib or sorted(SIDES)
+    reason = no_links()
+    if reason:
+        print(f"NOT MEASURED over links of {LINK_RATE}: {reason}", flush=True)
     figures = {"cpu": cpu_name(), "cores": os.cpu_count(), "loopback": {}, "links": {}}
     for tensor_mib in sizes:
         summary = summarize(measure(LoopbackCluster, tensor_mib, args.rounds, args.seconds))
         report("loopback", tensor_mib, summary)
         figures["loopback"][tensor_mib] = summary
-    reason = why_not()
-    if reason:
-        print(f"NOT MEASURED over links of {LINK_RATE}: {reason}")
-    else:
+    if not reason:
         rounds = measure(LinkCluster, min(sizes), args.rounds, 2 * args.seconds)
         summary = summarize(rounds)
         report(f"links of {LINK_RATE}", min(sizes), summary)

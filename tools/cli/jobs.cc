@@ -133,7 +133,8 @@ absl::StatusOr<int> RunDelete(const DeleteOptions& options, Client& client, Cont
 }  // namespace
 
 void AddJobs(CommandLine& line) {
-  const auto [wait, waiting] = line.Verb<WaitOptions>("wait", "follow a job to its end", RunWait);
+  const auto [wait, waiting] = line.Verb<WaitOptions>(
+      "wait", "follow a job to its end, and until its output file is there", RunWait);
   AddName(wait, "the job", &waiting->name);
   wait->add_option("--timeout", waiting->timeout,
                    "at most so long: 90s, 30m, 2h (else without bound)")

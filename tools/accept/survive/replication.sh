@@ -4,7 +4,10 @@
 set -euo pipefail
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
-tools/bench.sh replication --json "$report"
+tools/bench.sh replication --json "$report" || {
+  echo "figure: the bench failed: see above"
+  exit 1
+}
 python3 - "$report" <<'PYTHON'
 import json
 import sys
