@@ -97,21 +97,18 @@ absl::StatusOr<std::set<std::string>> Registered(Client& client) {
 }
 
 // Whether the job goes on when a cluster is started here again.
-bool GoesOn(const JobStatus& job) {
-  // The last shard leaves in good order, which does not count: all but maxRestarts: 0 go back.
-  const bool may = job.restarts_left() > 0 || job.restarts_in_row() > 0;
-  const bool from = job.checkpoint().has_last() || !job.restored_from().empty();
-  return job.state() == PENDING || (may && from);
-}
+bool GoesOn(const JobStatus& job) { return job.state() == PENDING || job.goes_back_on_stop(); }
 
 // "RUNNING, epoch 3/5, step 812/2,345; from step 800"
 std::string WhereText(const JobStatus& job) {
   const std::string from =
       job.checkpoint().has_last()
           ? absl::StrCat("; from step ", CountText(job.checkpoint().last().step()))
-          : absl::StrCat("; from checkpoint ", job.restored_from(), ", with which it began");
+          : "; from the checkpoint with which it began";
+  // A shard that is killed is lost, which counts.
+  const std::string if_in_time = job.restarts_left() == 0 ? ", if its shards stop in time" : "";
   return absl::StrCat(JobState_Name(job.state()), ", ", PositionText(job, ", "),
-                      job.state() == RUNNING && GoesOn(job) ? from : "");
+                      job.goes_back_on_stop() ? from + if_in_time : "");
 }
 
 // "a, b and 3 more": the newest jobs in these states, of those for which it holds. Empty: none.

@@ -122,7 +122,7 @@ class Core {
   static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
   void RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source);
   std::string WhatRollbackWaitsFor(const Job& job) const;
-  static void AddRestarts(const Job& job, JobStatus& status);
+  void AddRestarts(const Job& job, JobStatus& status) const;
 
   // on_checkpoint.cc: one that is being taken
   bool WantsCheckpoint(const Job& job) const;

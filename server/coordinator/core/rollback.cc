@@ -273,12 +273,13 @@ std::string Core::WhatRollbackWaitsFor(const Job& job) const {
   return "waits for the checkpoint that is being sealed";
 }
 
-void Core::AddRestarts(const Job& job, JobStatus& status) {
+void Core::AddRestarts(const Job& job, JobStatus& status) const {
   status.set_restarts(job.state.restarts_total());
   status.set_restarts_in_row(job.state.restarts());
   status.set_last_restart(job.state.last_restart());
   const uint32_t most = RestartsMax(job.spec());
   status.set_restarts_left(most - std::min(most, job.state.restarts()));
+  status.set_goes_back_on_stop(job.running() && MayRollBack(job, /*counts=*/false));
 }
 
 }  // namespace starling::coordinator

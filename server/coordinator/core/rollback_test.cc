@@ -231,7 +231,9 @@ TEST_F(RollbackTest, WithoutACheckpointTheJobEnds) {
 TEST_F(RollbackTest, OneThatWasAskedForIsEnough) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));
+  EXPECT_FALSE(cluster.Status("a").goes_back_on_stop());
   const CheckpointInfo made = Create();
+  EXPECT_TRUE(cluster.Status("a").goes_back_on_stop());
   Replace("ps-0");
   ASSERT_TRUE(GoesBack());
   EXPECT_EQ(cluster.Status("a").restored_from(), made.id());
@@ -266,6 +268,7 @@ TEST_F(RollbackTest, AJobMayEndInstead) {
   spec.set_restarts_max(0);
   Submit(spec);
   RunBeyond(1);
+  EXPECT_FALSE(cluster.Status("a").goes_back_on_stop());
   Replace("ps-0");
   EXPECT_TRUE(cluster.IsIn("a", FAILED));
   EXPECT_THAT(Reason(), HasSubstr("does not go back by itself (maxRestarts: 0)"));
@@ -321,6 +324,8 @@ TEST_F(RollbackTest, AShardThatIsAskedToStopDoesNotCount) {
   ASSERT_TRUE(GoesBack(3)) << Reason();
   EXPECT_EQ(cluster.Status("a").restarts_in_row(), 1u);
   // Not even once no more that count are left.
+  EXPECT_EQ(cluster.Status("a").restarts_left(), 0u);
+  EXPECT_TRUE(cluster.Status("a").goes_back_on_stop());
   cluster.shards["ps-0"].drained = true;
   ASSERT_TRUE(GoesBack(4)) << Reason();
 }
