@@ -111,6 +111,7 @@ class Core {
   // rollback.cc: a job that has lost values goes back to a checkpoint
   static bool RollsBack(const Job& job);
   bool IsOwn(const Job& job, const CheckpointId& id) const;
+  static const Restore& FirstSource(const Job& job);
   const CheckpointInfo* FindToGoBackTo(const Job& job, uint64_t below = UINT64_MAX) const;
   bool MayRollBack(const Job& job, bool counts) const;
   std::string WhyNoRollback(const Job& job) const;
@@ -120,6 +121,7 @@ class Core {
                 const absl::StatusOr<CheckpointManifest>& manifest);
   bool StartsOver(const Job& job, const CheckpointId& id) const;
   static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
+  std::vector<std::string> VoidBehind(Job& job, const CheckpointManifest& manifest);
   void RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source);
   std::string WhatRollbackWaitsFor(const Job& job) const;
   void AddRestarts(const Job& job, JobStatus& status) const;
@@ -565,6 +567,7 @@ class Core {
   std::string checkpoints_trouble_;                          // why they are not listed
   absl::Time list_checkpoints_at_;  // when they are to be listed; infinite: it has been ordered
   std::map<CheckpointId, std::vector<CallId>> dropping_;  // and who waits for that
+  std::set<CheckpointId> being_read_;                     // for jobs that go back
   std::vector<PendingCheckpoint> checkpoint_calls_;
   std::deque<std::pair<uint64_t, CheckpointInfo>> checkpoints_made_;  // lately, by nonce
 

@@ -240,6 +240,7 @@ std::set<CheckpointId> Core::SourcesInUse() const {
     for (const uint64_t uid : UidsIn(state)) {
       const Job& job = jobs_.at(uid);
       add(job.stored.description().restore().checkpoint());
+      add(FirstSource(job).checkpoint());
       if (job.rollback.reading) sources.insert(*job.rollback.reading);
     }
   }

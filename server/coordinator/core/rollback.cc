@@ -4,7 +4,8 @@
 //   RUNNING ── values lost ──> PENDING, rolls back ── manifest read ──> PENDING, of the next era
 //   PENDING, rolls back ── no checkpoint can be read ──> FAILED
 //
-// One without a checkpoint of its own goes back to the one that it began with, if it did.
+// One without a checkpoint of its own goes back to the one that it began with, if it did; so it
+// does when it has none any more.
 //
 // From the loss on no shard leads a partition of the old era and no worker is its member, so
 // nothing of it counts. What else is known of the job is replaced when the manifest has been read,
@@ -44,13 +45,19 @@ bool Core::IsOwn(const Job& job, const CheckpointId& id) const {
   return id.cluster == cluster_.cluster() && id.job.value == job.uid();
 }
 
+// What it was submitted with, whatever it has gone back to since.
+const Restore& Core::FirstSource(const Job& job) {
+  return job.stored.has_first_source() ? job.stored.first_source()
+                                       : job.stored.description().restore();
+}
+
 // What the job goes back to: the newest of its own checkpoints whose number is less than `below`,
 // else, unless that is 0, the one that it began with. Null: none is known.
 const CheckpointInfo* Core::FindToGoBackTo(const Job& job, uint64_t below) const {
   const CheckpointInfo* const own =
       LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()), below);
   if (own != nullptr || below == 0) return own;
-  const auto first = ParseCheckpointId(job.stored.description().restore().checkpoint());
+  const auto first = ParseCheckpointId(FirstSource(job).checkpoint());
   const auto found = first && !IsOwn(job, *first) ? checkpoints_.find(*first) : checkpoints_.end();
   return found == checkpoints_.end() ? nullptr : &found->second;
 }
@@ -130,9 +137,11 @@ void Core::AdvanceRollback(Job& job) {
     job.rollback.reading = ParseCheckpointId(next->id());
     job.rollback.manifest_digest = next->manifest_digest();
     job.rollback.since = now_;
-    disk_actions_.push_back(
-        action::ReadCheckpoint{*next, cluster_.cluster(),
-                               checkpoints_marked_.ok() ? options_.checkpoint_nonce : uint64_t{0}});
+    if (being_read_.insert(*job.rollback.reading).second) {
+      disk_actions_.push_back(action::ReadCheckpoint{
+          *next, cluster_.cluster(),
+          checkpoints_marked_.ok() ? options_.checkpoint_nonce : uint64_t{0}});
+    }
     return;
   }
   // Those that are still known may be read later.
@@ -145,8 +154,9 @@ void Core::AdvanceRollback(Job& job) {
   job.rollback.again_at = now_ + kReadAgain;
 }
 
-// Several jobs may have begun with the same one.
+// Several jobs may have begun with the same one: it is read once for all of them.
 void Core::On(const event::CheckpointRead& event) {
+  being_read_.erase(event.id);
   for (Job* const job : JobsIn(PENDING)) {
     if (job->rollback.reading == event.id) TakeRead(*job, event.id, event.manifest);
   }
@@ -175,7 +185,7 @@ void Core::TakeRead(Job& job, const CheckpointId& id,
 
 // Whether it is the checkpoint of another job, with the values of which this one began at step 0.
 bool Core::StartsOver(const Job& job, const CheckpointId& id) const {
-  return !IsOwn(job, id) && job.stored.description().restore().mode() != Restore::CONTINUE;
+  return !IsOwn(job, id) && FirstSource(job).mode() != Restore::CONTINUE;
 }
 
 // The manifest counts for what it says of the job, not only for being whole.
@@ -187,24 +197,8 @@ absl::Status Core::CheckContinues(const Job& job, const CheckpointManifest& mani
                                                  Policy::Kind_Name(manifest.policy().kind())));
 }
 
-// All is durable at once, before anyone hears of the era.
-void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source) {
-  const bool over = StartsOver(job, id);
-  CheckpointManifest first;  // nothing is done yet
-  *first.mutable_policy() = job.spec().policy();
-  const CheckpointManifest& manifest = over ? first : source;
-  JobDescription& description = *job.stored.mutable_description();
-  description.mutable_run()->set_era(description.run().era() + 1);
-  Restore& restore = *description.mutable_restore();
-  if (!over) {
-    restore.Clear();
-    restore.set_checkpoint(manifest.id());
-    restore.set_manifest_digest(job.rollback.manifest_digest);
-    restore.set_mode(Restore::CONTINUE);
-    restore.set_updates_before(manifest.job().restore().updates_before());
-  }
-
-  // What was reported behind the cut is void.
+// What was reported behind the cut counts no more. Returns the changes of the policy there.
+std::vector<std::string> Core::VoidBehind(Job& job, const CheckpointManifest& manifest) {
   std::vector<std::string> policies;
   for (int i = 1; i < job.state.policies_size(); ++i) {  // the first is that of this era's begin
     const PolicyRecord& record = job.state.policies(i).record();
@@ -231,7 +225,35 @@ void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& 
   job.steps_seen = 0;
   job.checkpoint.paced = absl::Time();
   job.checkpoint.recent_steps = 0;
-  over ? SetProgress(manifest, job) : ContinueFrom(manifest, job);
+  return policies;
+}
+
+// All is durable at once, before anyone hears of the era.
+void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source) {
+  const bool over = StartsOver(job, id);
+  CheckpointManifest first;  // nothing is done yet
+  *first.mutable_policy() = job.spec().policy();
+  const CheckpointManifest& manifest = over ? first : source;
+  JobDescription& description = *job.stored.mutable_description();
+  description.mutable_run()->set_era(description.run().era() + 1);
+  if (IsOwn(job, id)) {
+    if (!job.stored.has_first_source())
+      *job.stored.mutable_first_source() = description.restore();  // none, perhaps
+    Restore restore;
+    restore.set_checkpoint(manifest.id());
+    restore.set_manifest_digest(job.rollback.manifest_digest);
+    restore.set_mode(Restore::CONTINUE);
+    restore.set_updates_before(manifest.job().restore().updates_before());
+    *description.mutable_restore() = restore;
+  } else if (job.stored.has_first_source()) {
+    *description.mutable_restore() = job.stored.first_source();
+  }
+  const std::vector<std::string> policies = VoidBehind(job, manifest);
+  if (over) {
+    SetProgress(manifest, job);
+  } else {
+    ContinueFrom(manifest, job);
+  }
 
   const bool free = job.state.rollback_is_free();
   job.state.clear_rollback_is_free();

@@ -51,9 +51,9 @@ class RollbackTest : public CoordinatorTest {
       return id && id->number >= number && cluster.Status("a").step() >= Last().step() + steps;
     })) << cluster.JobLog("a");
   }
-  CheckpointInfo Create() {
+  CheckpointInfo Create(const std::string& job = "a") {
     CreateCheckpointRequest request;
-    request.set_name("a");
+    request.set_name(job);
     const CallReply reply = cluster.Ask<event::CreateCheckpoint>(request);
     const auto* made = std::get_if<CreateCheckpointReply>(&reply);
     EXPECT_NE(made, nullptr);
@@ -483,6 +483,7 @@ TEST_F(RollbackTest, ManyMayHaveBegunWithTheSameOne) {
     }));
     if (damaged)
       cluster.damaged[*ParseCheckpointId(made.id())] = absl::DataLossError("a digest is wrong");
+    cluster.read.clear();
     Replace("ps-0");
     for (const char* name : {"b", "c"}) {
       if (damaged) {
@@ -492,6 +493,7 @@ TEST_F(RollbackTest, ManyMayHaveBegunWithTheSameOne) {
         EXPECT_TRUE(GoesBack(1, name)) << cluster.Status(name).reason();
       }
     }
+    EXPECT_EQ(cluster.read.size(), 1u) << "it is read once for both";
     for (const char* name : {"b", "c"}) EXPECT_TRUE(Ends(name, damaged ? FAILED : SUCCEEDED));
     for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(AskJob<event::DeleteJob>(name).ok());
   }
@@ -506,6 +508,43 @@ TEST_F(RollbackTest, OnceItHasItsOwnItGoesBackToThat) {
   ASSERT_TRUE(GoesBack(1, "b")) << cluster.Status("b").reason();
   EXPECT_EQ(cluster.Status("b").restored_from(), own);
   EXPECT_EQ(Description(2).restore().mode(), Restore::CONTINUE);
+}
+
+// Where its own are gone, also after it has gone back to one of them.
+TEST_F(RollbackTest, TheOneThatItBeganWithIsNotForgotten) {
+  for (const bool continues : {false, true}) {
+    SCOPED_TRACE(continues);
+    const CheckpointInfo made = Leaves(110);
+    const auto spec = continues ? std::nullopt : std::optional(Job("b", /*every_steps=*/0));
+    ASSERT_TRUE(SubmitFrom(made.id(), "b", spec).ok());
+    ASSERT_TRUE(Comes([&] { return cluster.Status("b").step() > made.step() + 5; }));
+    const uint64_t uid = cluster.Status("b").uid();
+    const Restore before = Description(uid).restore();
+    const CheckpointInfo own = Create("b");
+    Replace("ps-0");
+    ASSERT_TRUE(GoesBack(1, "b")) << cluster.Status("b").reason();
+    ASSERT_EQ(cluster.Status("b").restored_from(), own.id());
+    const auto drops = [&](const CheckpointInfo& info) {
+      DeleteCheckpointRequest request;
+      request.set_id(info.id());
+      return std::holds_alternative<Empty>(cluster.Ask<event::DeleteCheckpoint>(request));
+    };
+    EXPECT_FALSE(drops(made)) << "the job still needs it";
+    cluster.damaged[*ParseCheckpointId(own.id())] = absl::DataLossError("a digest is wrong");
+    cluster.StartCoordinator();
+    cluster.RunFor(absl::Seconds(2));
+    Replace("ps-0");
+    ASSERT_TRUE(GoesBack(2, "b")) << cluster.Status("b").reason();
+    EXPECT_EQ(Description(uid).restore().SerializeAsString(), before.SerializeAsString());
+    EXPECT_EQ(Description(uid).run().era(), 2u);
+    EXPECT_THAT(cluster.Status("b").last_restart(),
+                HasSubstr(absl::StrCat("goes back to step ", continues ? made.step() : 0,
+                                       ", checkpoint ", made.id())));
+    EXPECT_TRUE(Ends("b", SUCCEEDED));
+    EachItemOnce(uid, 4, 100);
+    EXPECT_TRUE(drops(made)) << "the job is over";
+    for (const char* name : {"a", "b"}) ASSERT_TRUE(AskJob<event::DeleteJob>(name).ok());
+  }
 }
 
 TEST_F(RollbackTest, EndsIfNoneCanBeRead) {
