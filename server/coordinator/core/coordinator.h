@@ -232,9 +232,9 @@ struct ListCheckpoints {
   bool known = false;
 };
 // Reads the manifest of a checkpoint to which a job goes back, and every byte of its files.
-// kUnavailable, kDeadlineExceeded, kResourceExhausted, kPermissionDenied: another attempt may
-// succeed. `nonce`, if it is not 0, was written to the folder, for `cluster`: what fails where it
-// is missing is kAborted.
+// kUnavailable, kDeadlineExceeded, kResourceExhausted, kPermissionDenied, kCancelled: another
+// attempt may succeed. `nonce`, if it is not 0, was written to the folder, for `cluster`: what
+// fails where it is missing is kAborted.
 struct ReadCheckpoint {
   CheckpointInfo info;
   uint64_t cluster = 0;

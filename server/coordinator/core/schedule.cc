@@ -392,19 +392,20 @@ std::string Core::WaitsFor(const Job& job) const {
   }
   const std::vector<ShardLoad> loads = ShardsFor(job);
   const std::vector<ShardLoad> live = LiveShards(/*alone=*/false);
-  if (loads.size() < live.size() && Place(job, loads).empty()) {
+  const bool placed = !Place(job, loads).empty();
+  if (loads.size() < live.size() && !placed) {
     if (!checkpoints_listed_)
       return absl::StrCat("begins with a checkpoint, and ", NotListedText());
-    std::vector<const Shard*> shards;
-    for (const ShardLoad& load : live) shards.push_back(&shards_.at(load.id.value));
+    std::vector<const Shard*> live_shards;
+    for (const ShardLoad& load : live) live_shards.push_back(&shards_.at(load.id.value));
     return absl::StrCat("begins with a checkpoint, which too few shards can read: ",
-                        BlindText(shards));
+                        BlindText(live_shards));
   }
   if (loads.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED) {
     return absl::StrCat("needs two shards (durability: replicated): start another one with `",
                         options_.shard_command, "`");
   }
-  if (Place(job, loads).empty()) {
+  if (!placed) {
     return absl::StrCat(MemoryText(job, loads),
                         " now: waits for jobs to end, or for ended jobs to be deleted");
   }
