@@ -37,6 +37,20 @@ constexpr uint64_t kCluster = 0xc0ffee;
 constexpr uint64_t kNonce = 77;
 const CheckpointId kId = {kCluster, JobUid(1), 3};
 
+// What comes; a default value, and a failure, if it does not.
+template <typename T>
+T Soon(std::promise<T>& promise) {
+  std::future<T> future = promise.get_future();
+  if (future.wait_for(std::chrono::seconds(60)) == std::future_status::ready) return future.get();
+  ADD_FAILURE() << "nothing came within 60 s";
+  return T();
+}
+template <>
+void Soon(std::promise<void>& promise) {
+  if (promise.get_future().wait_for(std::chrono::seconds(60)) != std::future_status::ready)
+    ADD_FAILURE() << "nothing came within 60 s";
+}
+
 // Where it waits, the next file opens only once `go_on` is set.
 class WaitingDisk : public MemoryDisk {
  public:
@@ -44,7 +58,7 @@ class WaitingDisk : public MemoryDisk {
                                                  bool from_disk) override {
     if (waits.exchange(false)) {
       begun.set_value();
-      go_on.get_future().wait();
+      Soon(go_on);
     }
     return MemoryDisk::Open(folder, name, from_disk);
   }
@@ -59,9 +73,9 @@ class CheckpointKeeperTest : public testing::Test {
   // The answer of one call.
   template <typename T, typename Ask>
   T Await(const Ask& ask) {
-    std::promise<T> answer;
-    ask([&](T value) { answer.set_value(std::move(value)); });
-    return answer.get_future().get();
+    const auto answer = std::make_shared<std::promise<T>>();  // it may come late
+    ask([answer](T value) { answer->set_value(std::move(value)); });
+    return Soon(*answer);
   }
   absl::Status Make(const CheckpointId& id = kId) {
     return Await<absl::Status>([&](auto done) { keeper_.Make({id, kNonce}, done); });
@@ -301,10 +315,10 @@ TEST_F(CheckpointKeeperTest, ReadingEveryByteDelaysNothingElse) {
   disk_->waits = true;
   keeper_.Verify({info, kCluster, kNonce},
                  [&](const auto& read) { answer.set_value(read.status()); });
+  Soon(disk_->begun);
   EXPECT_TRUE(Make({kCluster, JobUid(2), 1}).ok());
-  disk_->waits = false;
   disk_->go_on.set_value();
-  EXPECT_TRUE(answer.get_future().get().ok());
+  EXPECT_TRUE(Soon(answer).ok());
 }
 
 TEST_F(CheckpointKeeperTest, ItsEndDoesNotWaitForEveryByte) {
@@ -318,7 +332,7 @@ TEST_F(CheckpointKeeperTest, ItsEndDoesNotWaitForEveryByte) {
   disk_->waits = true;
   verify(under_way);
   verify(waiting);
-  disk_->begun.get_future().wait();
+  Soon(disk_->begun);
   std::thread stop([&] { keeper_.Stop(); });
   // What is asked for now is refused once the end has begun.
   const absl::Time enough = absl::Now() + absl::Seconds(60);
@@ -331,10 +345,10 @@ TEST_F(CheckpointKeeperTest, ItsEndDoesNotWaitForEveryByte) {
   EXPECT_LT(absl::Now(), enough) << "its end has not begun";
   disk_->go_on.set_value();
   stop.join();
-  const absl::Status stopped = under_way.get_future().get();
+  const absl::Status stopped = Soon(under_way);
   EXPECT_TRUE(absl::IsCancelled(stopped)) << stopped;
   EXPECT_THAT(std::string(stopped.message()), HasSubstr("stopped before its end"));
-  const absl::Status unread = waiting.get_future().get();
+  const absl::Status unread = Soon(waiting);
   EXPECT_TRUE(absl::IsCancelled(unread)) << unread;
   EXPECT_THAT(std::string(unread.message()), HasSubstr("the coordinator stops"));
 }
@@ -348,7 +362,7 @@ TEST(CheckpointKeeper, WithoutADiskEverythingSaysSo) {
   CheckpointKeeper keeper(nullptr);
   std::promise<absl::Status> answer;
   keeper.Make({kId, kNonce}, [&](absl::Status status) { answer.set_value(std::move(status)); });
-  EXPECT_THAT(std::string(answer.get_future().get().message()), HasSubstr("--checkpoint-root"));
+  EXPECT_THAT(std::string(Soon(answer).message()), HasSubstr("--checkpoint-root"));
 }
 
 }  // namespace
