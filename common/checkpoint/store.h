@@ -36,8 +36,10 @@ absl::Status RemoveDropped(CheckpointDisk& disk, const CheckpointId& id);
 struct FoundCheckpoints {
   std::vector<CheckpointInfo> whole;  // whose manifest can be read and parses; ascending by id
   std::map<CheckpointId, std::string> unreadable;  // and why: damaged, or of a later version
-  // Whether the folder has its coordinator's nonce: set by whoever writes it.
+  // Whether the folder has its coordinator's nonce, and whether that was written just now: set by
+  // whoever writes it.
   absl::Status marked;
+  bool marked_now = false;
 };
 // A damaged one does not hide the others. kUnavailable: the disk fails, perhaps for now.
 absl::StatusOr<FoundCheckpoints> ListCheckpoints(CheckpointDisk& disk);

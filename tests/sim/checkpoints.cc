@@ -24,9 +24,7 @@ const T& OneOf(Random& random, const std::vector<T>& from) {
 
 std::shared_ptr<CheckpointDisk> Cluster::MountDisk(Process* process, bool shard) {
   if (!shape_.checkpoints) return nullptr;
-  return disk_.Mount(
-      process, shard, [this, process] { KillAtDisk(process); },
-      [this, process, shard] { return shard || coordinator_.Runs(process); });
+  return disk_.Mount(process, shard, [this, process] { KillAtDisk(process); });
 }
 
 // Draws from its own random numbers.

@@ -24,14 +24,8 @@ double DamageOf(const std::string& name, const DiskFaults& faults) {
 class SimDisk::Mounted final : public CheckpointDisk,
                                public std::enable_shared_from_this<SimDisk::Mounted> {
  public:
-  Mounted(SimDisk* disk, Process* process, bool shard, std::function<void()> die,
-          std::function<bool()> newest)
-      : disk_(disk),
-        process_(process),
-        life_(process->life),
-        shard_(shard),
-        die_(std::move(die)),
-        newest_(std::move(newest)) {}
+  Mounted(SimDisk* disk, Process* process, bool shard, std::function<void()> die)
+      : disk_(disk), process_(process), life_(process->life), shard_(shard), die_(std::move(die)) {}
 
   // Takes the operation's time, in which others go on.
   absl::Status Begin(Does does, const std::string& appends_to = "") {
@@ -89,9 +83,7 @@ class SimDisk::Mounted final : public CheckpointDisk,
                                                  bool from_disk) override;
   absl::Status Rename(const std::string& folder, const std::string& from,
                       const std::string& to) override {
-    const absl::Status status = Do(Does::kWrites, [&] {
-      return MayWrite(folder) ? there().Rename(folder, from, to) : Dead();
-    });
+    const absl::Status status = Do(Does::kWrites, [&] { return there().Rename(folder, from, to); });
     if (status.ok() && folder.empty()) disk_->observer_->OnRenamed(from, to);
     return status;
   }
@@ -109,8 +101,6 @@ class SimDisk::Mounted final : public CheckpointDisk,
   bool unmounted() const {
     return disk_->unmounted_ == process_ && disk_->world_->now() < disk_->unmounted_until_;
   }
-  // A coordinator that has a successor marks the root no more: docs/testing.md.
-  bool MayWrite(const std::string& folder) const { return folder != kRootNonceFolder || newest_(); }
   MemoryDisk& there() { return unmounted() ? disk_->empty_ : *disk_->stored_; }
   absl::Status Dead() const {
     return absl::UnavailableError(absl::StrCat(process_->name, " has died"));
@@ -121,7 +111,6 @@ class SimDisk::Mounted final : public CheckpointDisk,
   const uint32_t life_;
   const bool shard_;
   const std::function<void()> die_;
-  const std::function<bool()> newest_;
 };
 
 class SimDisk::OpenFile final : public CheckpointDisk::Writable, public CheckpointDisk::Readable {
@@ -155,10 +144,7 @@ class SimDisk::OpenFile final : public CheckpointDisk::Writable, public Checkpoi
 absl::StatusOr<std::unique_ptr<CheckpointDisk::Writable>> SimDisk::Mounted::Create(
     const std::string& folder, const std::string& name) {
   STARLING_ASSIGN_OR_RETURN(auto file,
-                            Do(Does::kWrites, [&]() -> absl::StatusOr<std::unique_ptr<Writable>> {
-                              if (!MayWrite(folder)) return Dead();
-                              return there().Create(folder, name);
-                            }));
+                            Do(Does::kWrites, [&] { return there().Create(folder, name); }));
   return std::make_unique<OpenFile>(shared_from_this(), std::move(file), nullptr, name);
 }
 
@@ -170,9 +156,8 @@ absl::StatusOr<std::unique_ptr<CheckpointDisk::Readable>> SimDisk::Mounted::Open
 }
 
 std::shared_ptr<CheckpointDisk> SimDisk::Mount(Process* process, bool shard,
-                                               std::function<void()> die,
-                                               std::function<bool()> newest) {
-  return std::make_shared<Mounted>(this, process, shard, std::move(die), std::move(newest));
+                                               std::function<void()> die) {
+  return std::make_shared<Mounted>(this, process, shard, std::move(die));
 }
 
 void SimDisk::Restart(Random& random) {

@@ -40,9 +40,7 @@ class SimDisk {
 
   // The disk as the process sees it in its present life. `die` kills the process, whose threads go
   // on to the end of what they are doing, and reach the disk no more.
-  // `newest`: whether no later process has taken its place.
-  std::shared_ptr<CheckpointDisk> Mount(Process* process, bool shard, std::function<void()> die,
-                                        std::function<bool()> newest);
+  std::shared_ptr<CheckpointDisk> Mount(Process* process, bool shard, std::function<void()> die);
 
   DiskFaults& faults() { return faults_; }
 

@@ -221,10 +221,11 @@ struct DropCheckpoint {
   CheckpointId id;
 };
 // Lists all that are there. `first`: then removes what earlier coordinators of this cluster left
-// unfinished, and writes the nonce by which shards find that they see the same folder; else the
-// list fails if the folder does not have this nonce. `known`: an earlier coordinator of this
-// cluster has written one there (or had jobs begin with what is there), so a folder without any is
-// not mounted: kUnavailable, and nothing is written.
+// unfinished, and writes the nonce by which shards find that they see the same folder; else nothing
+// is removed, since attempts may be under way, and the nonce is written only where the folder has
+// another one: that of a coordinator of this cluster that outlived this one's start. `known`: one
+// of this cluster's was written there (or jobs begin with what is there), so a folder without any
+// is not mounted: kUnavailable, and nothing is written.
 struct ListCheckpoints {
   uint64_t cluster = 0;
   uint64_t nonce = 0;

@@ -165,6 +165,7 @@ class Core {
   void DropCheckpoint(const CheckpointId& id);
   void DropSurplus(const Job& job);
   void LookForCheckpoints();
+  void DoubtMark();
   std::string NotListedText() const;
   std::string NotWritableText() const;
   void ExpireCheckpointCalls();
@@ -566,6 +567,7 @@ class Core {
   absl::Time checkpoints_marked_at_ = absl::InfinitePast();  // when it got this one's nonce
   std::string checkpoints_trouble_;                          // why they are not listed
   absl::Time list_checkpoints_at_;  // when they are to be listed; infinite: it has been ordered
+  absl::Time doubt_mark_at_ = absl::InfiniteFuture();  // from when on they are listed for a doubt
   std::map<CheckpointId, std::vector<CallId>> dropping_;  // and who waits for that
   std::set<CheckpointId> being_read_;                     // for jobs that go back
   std::vector<PendingCheckpoint> checkpoint_calls_;

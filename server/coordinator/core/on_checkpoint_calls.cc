@@ -82,19 +82,28 @@ absl::Status Core::CheckSources() const {
 void Core::LookForCheckpoints() {
   if (now_ < list_checkpoints_at_) return;
   list_checkpoints_at_ = absl::InfiniteFuture();
-  bool known = false;
+  const bool first = checkpoints_marked_at_ == absl::InfinitePast();
+  bool known = !first;
   for (const JobState state : {PENDING, RUNNING}) {
     for (const uint64_t uid : UidsIn(state)) {
       const Job& job = jobs_.at(uid);
       known |= job.state.last_checkpoint() > 0 || job.stored.description().has_restore();
     }
   }
-  const bool first = !checkpoints_listed_ || !checkpoints_marked_.ok();
   disk_actions_.push_back(
       action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce, first, known});
 }
 
+// Somebody sees a folder without this coordinator's nonce: the list writes it again where it is
+// overwritten. Shards that read it before do not notice that.
+void Core::DoubtMark() {
+  if (now_ < doubt_mark_at_) return;
+  doubt_mark_at_ = absl::InfiniteFuture();  // until the disk has answered
+  list_checkpoints_at_ = now_;
+}
+
 void Core::On(const event::CheckpointsFound& event) {
+  doubt_mark_at_ = now_ + kLookWait;
   if (!event.checkpoints.ok()) {
     list_checkpoints_at_ = now_ + kListAgain;
     std::string trouble(event.checkpoints.status().message());
@@ -113,8 +122,13 @@ void Core::On(const event::CheckpointsFound& event) {
   }
   NoteUnreadable(found.unreadable);
   PassUsedUids();
-  const bool first = !checkpoints_listed_ || !checkpoints_marked_.ok();
-  if (first && found.marked.ok()) checkpoints_marked_at_ = now_;
+  if (found.marked_now && checkpoints_marked_at_ != absl::InfinitePast()) {
+    sentences_.push_back(
+        absl::StrCat(options_.checkpoint_root,
+                     " had the number of another coordinator of this cluster, so that "
+                     "shards took it for another folder: this one's is written again"));
+  }
+  if (found.marked_now) checkpoints_marked_at_ = now_;
   const bool news = checkpoints_marked_ != found.marked;
   checkpoints_marked_ = found.marked;
   if (!found.marked.ok()) {

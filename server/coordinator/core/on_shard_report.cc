@@ -47,6 +47,8 @@ void Core::On(const event::ShardReport& event) {
     schedule_ |= shard.checkpoint_error != error;
     shard.checkpoint_nonce = report.checkpoint_nonce();
     shard.checkpoint_error = std::move(error);
+    const bool other = shard.checkpoint_nonce != options_.checkpoint_nonce;
+    if (shard.checkpoint_nonce != 0 && other) DoubtMark();
     shard.dropped.erase(shard.dropped.begin(), shard.dropped.upper_bound(report.orders_seen()));
     SuspectUnreached(shard, report);
     TakeHeld(shard, report);

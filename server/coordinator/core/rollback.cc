@@ -157,6 +157,7 @@ void Core::AdvanceRollback(Job& job) {
 // Several jobs may have begun with the same one: it is read once for all of them.
 void Core::On(const event::CheckpointRead& event) {
   being_read_.erase(event.id);
+  if (absl::IsAborted(event.manifest.status())) DoubtMark();
   for (Job* const job : JobsIn(PENDING)) {
     if (job->rollback.reading == event.id) TakeRead(*job, event.id, event.manifest);
   }

@@ -700,6 +700,69 @@ TEST_F(RollbackTest, AShardThatWasThereBeforeTheMountMayStillLook) {
   EXPECT_EQ(primaries.size(), 2u);
 }
 
+// ---- A coordinator that outlives its successor's start ----
+
+TEST_F(RollbackTest, ANonceThatAnEarlierCoordinatorWroteLateIsWrittenOver) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.RunFor(absl::Seconds(11));  // after its own was written
+  cluster.root_nonce = 999;
+  Replace("ps-0");  // it sees that one, and so does who reads
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_NE(cluster.root_nonce, 999u);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, AReadThatMissesItsNonceIsEnoughToWriteItAgain) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.RunFor(absl::Seconds(11));
+  for (auto& [name, shard] : cluster.shards) shard.checkpoint_looks = false;
+  cluster.root_nonce = 999;
+  cluster.shards["ps-0"].drained = true;
+  ASSERT_TRUE(Comes([&] { return cluster.root_nonce != 999; })) << Reason();
+  cluster.shards["ps-0"].alive = false;
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, AShardThatSeesAnothersNonceIsEnoughToWriteItAgain) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  CreateCheckpointRequest request;
+  request.set_name("a");
+  for (auto& [name, shard] : cluster.shards) shard.checkpoint_waits = true;
+  const CallId call = cluster.NewCall();
+  cluster.Step(event::CreateCheckpoint{call, request});
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").checkpoint().stage() == "cutting"; }));
+  ASSERT_FALSE(cluster.folders.empty());
+  cluster.root_nonce = 999;
+  ASSERT_TRUE(Comes([&] { return cluster.root_nonce != 999; }));
+  EXPECT_FALSE(cluster.folders.empty()) << "what is being taken stays";
+  for (auto& [name, shard] : cluster.shards) shard.checkpoint_waits = false;
+  const CallReply reply = cluster.Await(call);
+  EXPECT_TRUE(std::holds_alternative<CreateCheckpointReply>(reply));
+}
+
+// A folder that takes nothing new can be read all the same.
+TEST_F(RollbackTest, WithoutRoomForTheNonceWhatIsThereIsRead) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  cluster.RunFor(absl::Seconds(11));
+  cluster.root_nonce = 999;
+  cluster.marks = absl::ResourceExhaustedError("no space");
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  cluster.RunFor(absl::Seconds(1));
+  CreateCheckpointRequest request;
+  request.set_name("a");
+  const CallReply refused = cluster.Ask<event::CreateCheckpoint>(request);
+  EXPECT_THAT(std::string(std::get<absl::Status>(refused).message()), HasSubstr("no space"));
+  cluster.marks = absl::OkStatus();
+  ASSERT_TRUE(Comes([&] { return cluster.root_nonce != 999; }));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
 TEST_F(RollbackTest, WhatOnlyLacksItsManifestIsWaitedFor) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));

@@ -30,32 +30,35 @@ absl::Status CheckSameRoot(CheckpointDisk& disk, uint64_t cluster, uint64_t nonc
       ": see whether the folder is still mounted, and whether another coordinator uses it"));
 }
 
-// An earlier coordinator has written there, so its file can be read where the folder is as it was.
-// Whoever means a new folder can say so.
-absl::Status CheckKnownRoot(CheckpointDisk& disk, uint64_t cluster) {
-  const absl::Status found = ReadRootNonce(disk, cluster).status();
+// `found`: reading the nonce. One was written there, so its file can be read where the folder is as
+// it was. Whoever means a new folder can say so.
+absl::Status CheckKnownRoot(const absl::Status& found, uint64_t cluster) {
   if (absl::IsPermissionDenied(found)) return absl::UnavailableError(found.message());
   if (!absl::IsNotFound(found)) return absl::OkStatus();
   const std::string file = absl::StrCat(kRootNonceFolder, "/", ToHex(cluster));
   return absl::UnavailableError(absl::StrCat(
-      file, " is missing in the folder of checkpoints, but jobs of this cluster have begun ",
-      "checkpoints or begin with one: see whether the folder is mounted; if the jobs are to go on ",
+      file, " is missing in the folder of checkpoints, but this cluster has used the folder, or ",
+      "has jobs that begin with what is there: see whether the folder is mounted; if the jobs are "
+      "to go on ",
       "with a new one, make the folder ", kRootNonceFolder, " in it, and the empty file ", file));
 }
 
 // What is there counts first: a folder that takes nothing new can be read, and made emptier.
 absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
                                         const action::ListCheckpoints& action) {
-  if (!action.first)
-    STARLING_RETURN_IF_ERROR(CheckSameRoot(disk, action.cluster, action.nonce));
-  else if (action.known)
-    STARLING_RETURN_IF_ERROR(CheckKnownRoot(disk, action.cluster));
+  const absl::StatusOr<uint64_t> nonce = ReadRootNonce(disk, action.cluster);
+  if (action.known) STARLING_RETURN_IF_ERROR(CheckKnownRoot(nonce.status(), action.cluster));
+  if (!action.first && absl::IsUnavailable(nonce.status())) return nonce.status();
   STARLING_ASSIGN_OR_RETURN(FoundCheckpoints found, ListCheckpoints(disk));
-  if (!action.first) return found;
-  // Their ids are not used again, so they only take room.
-  if (const absl::Status left = RemoveLeftovers(disk, action.cluster); !left.ok())
-    spdlog::warn("unfinished checkpoints were not removed: {}", std::string(left.message()));
+  if (action.first) {
+    // Their ids are not used again, so they only take room.
+    if (const absl::Status left = RemoveLeftovers(disk, action.cluster); !left.ok())
+      spdlog::warn("unfinished checkpoints were not removed: {}", std::string(left.message()));
+  } else if (nonce.ok() && *nonce == action.nonce) {
+    return found;
+  }
   found.marked = WriteRootNonce(disk, action.cluster, action.nonce);
+  found.marked_now = found.marked.ok();
   return found;
 }
 

@@ -90,7 +90,7 @@ class CheckpointKeeperTest : public testing::Test {
   }
   absl::StatusOr<FoundCheckpoints> Find(bool first) {
     return Await<absl::StatusOr<FoundCheckpoints>>([&](auto done) {
-      keeper_.List({kCluster, kNonce, first}, done);
+      keeper_.List({kCluster, kNonce, first, /*known=*/!first}, done);
     });
   }
   absl::StatusOr<std::vector<CheckpointInfo>> List(bool first = false) {
@@ -233,7 +233,10 @@ TEST_F(CheckpointKeeperTest, TheDisksErrorsComeThrough) {
 TEST_F(CheckpointKeeperTest, WhatCannotBeRemovedIsNotInTheWay) {
   ASSERT_TRUE(Make().ok());
   ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce - 1).ok());
-  disk_->FaultAt(disk_->operations() + 1, DiskFault::kIoError);  // of what is left
+  // It reads the nonce, lists what is whole, and then what is left.
+  const uint64_t before = disk_->operations();
+  ASSERT_TRUE(ReadRootNonce(*disk_, kCluster).ok());
+  disk_->FaultAt(2 * disk_->operations() - before + 1, DiskFault::kIoError);
   const auto found = Find(/*first=*/true);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_TRUE(found->marked.ok()) << found->marked;
@@ -254,13 +257,25 @@ TEST_F(CheckpointKeeperTest, AFolderThatTakesNoNonceIsListed) {
   EXPECT_TRUE(absl::IsResourceExhausted(found->marked)) << found->marked;
 }
 
-TEST_F(CheckpointKeeperTest, AnotherFolderInItsPlaceIsNotListed) {
+// What is being taken stays.
+TEST_F(CheckpointKeeperTest, ANonceThatAnEarlierCoordinatorWroteLateIsWrittenOver) {
+  ASSERT_TRUE(Make().ok());
+  EXPECT_FALSE(Find(/*first=*/false)->marked_now) << "it is there";
   ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce + 1).ok());
-  const absl::Status other = List().status();
-  EXPECT_TRUE(absl::IsUnavailable(other)) << other;
-  EXPECT_THAT(std::string(other.message()), HasSubstr("see whether the folder is still mounted"));
+  const auto found = Find(/*first=*/false);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->marked.ok()) << found->marked;
+  EXPECT_TRUE(found->marked_now);
+  EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce);
+  EXPECT_THAT(*disk_->List(""), testing::Contains(ToString(kId) + ".partial"));
+}
+
+TEST_F(CheckpointKeeperTest, AnotherFolderInItsPlaceIsNotListed) {
   ASSERT_TRUE(disk_->Remove(kRootNonceFolder, ToHex(kCluster)).ok());
-  EXPECT_TRUE(absl::IsUnavailable(List().status())) << "an empty folder under the mount";
+  const absl::Status empty = List().status();
+  EXPECT_TRUE(absl::IsUnavailable(empty)) << "an empty folder under the mount";
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("see whether the folder is mounted"));
+  EXPECT_TRUE(absl::IsNotFound(ReadRootNonce(*disk_, kCluster).status())) << "it is not marked";
 }
 
 TEST_F(CheckpointKeeperTest, AFolderThatIsNotMountedIsNotOneWithoutCheckpoints) {

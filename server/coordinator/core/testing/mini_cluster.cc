@@ -175,7 +175,7 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   if (const auto* to_read = std::get_if<action::ReadCheckpoint>(&action)) {
     const CheckpointId id = *ParseCheckpointId(to_read->info.id());
     read.push_back(id.number);
-    if (to_read->nonce != 0 && (!mounted || to_read->nonce != root_nonce_))
+    if (to_read->nonce != 0 && (!mounted || to_read->nonce != root_nonce))
       return event::CheckpointRead{id, absl::AbortedError("its nonce is missing")};
     if (!mounted) return event::CheckpointRead{id, absl::NotFoundError("it is not there")};
     if (!reads.ok()) return event::CheckpointRead{id, reads};
@@ -186,14 +186,17 @@ Event MiniCluster::AnswerOfDisk(const Action& action) {
   }
   const auto& list = std::get<action::ListCheckpoints>(action);
   if (!lists.ok()) return event::CheckpointsFound{lists};
-  const bool missing = list.first ? list.known && !mounted : !mounted || list.nonce != root_nonce_;
-  if (missing) return event::CheckpointsFound{absl::UnavailableError("its nonce is missing")};
+  if (list.known && !mounted)
+    return event::CheckpointsFound{absl::UnavailableError("its nonce is missing")};
   if (!mounted) return event::CheckpointsFound{FoundCheckpoints()};
   if (list.first)
     std::erase_if(folders, [&](const CheckpointId& id) { return id.cluster == list.cluster; });
   FoundCheckpoints found{.unreadable = unreadable};
-  if (list.first) found.marked = marks;
-  if (list.first && marks.ok()) root_nonce_ = list.nonce;
+  if (list.first || list.nonce != root_nonce) {
+    found.marked = marks;
+    found.marked_now = marks.ok();
+    if (marks.ok()) root_nonce = list.nonce;
+  }
   for (const auto& [id, manifest] : checkpoints)
     found.whole.push_back(DescribeCheckpoint(manifest, EncodeManifest(manifest)));
   return event::CheckpointsFound{found};
@@ -402,7 +405,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
   if (orders.generation() > shard.generation) shard.reports.TellAll();
   shard.generation = orders.generation();
   if (shard.checkpoint_looks && orders.checkpoint_nonce() != 0)
-    shard.checkpoint_nonce = shard.checkpoint_error.empty() ? root_nonce_ : 0;
+    shard.checkpoint_nonce = shard.checkpoint_error.empty() ? root_nonce : 0;
   shard.drain = orders.drain();
   shard.reports.Taken(orders.sequence_taken());
   if (orders.unchanged() || orders.version() <= shard.orders_seen) return;

@@ -184,6 +184,7 @@ class MiniCluster {
   bool disk_hangs = false;
   bool mounted = true;                             // else the coordinator sees an empty folder
   absl::Status makes, seals, drops, lists, marks;  // how it does
+  uint64_t root_nonce = 0;                         // in the folder
   std::set<CheckpointId> folders;                  // of those that are being taken
   std::map<CheckpointId, CheckpointManifest> checkpoints;
   std::map<CheckpointId, std::string> unreadable;
@@ -229,7 +230,6 @@ class MiniCluster {
   uint64_t last_call_ = 0;
   uint64_t last_nonce_ = 0;
   uint64_t last_root_nonce_ = 0;  // a coordinator's
-  uint64_t root_nonce_ = 0;       // in the folder of checkpoints
   std::map<uint64_t, CallReply> answers_;
   std::deque<Action> disk_;  // what it was asked for
 };
