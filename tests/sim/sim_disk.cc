@@ -40,9 +40,12 @@ class SimDisk::Mounted final : public CheckpointDisk,
     world.Trace(disk_->stored_->operations(), Mix(shard_ ? 1 : 2, static_cast<uint64_t>(does)));
     const bool slow = world.Draw(shard_ ? "slow disk of a shard" : "slow disk of the coordinator",
                                  disk_->faults_.slow, process_->name);
-    world.Sleep(slow ? world.random().Between(absl::Milliseconds(50), absl::Seconds(3))
-                     : world.random().Between(absl::ZeroDuration(), absl::Milliseconds(2)),
-                process_);
+    const bool slept =
+        world.Sleep(slow ? world.random().Between(absl::Milliseconds(50), absl::Seconds(3))
+                         : world.random().Between(absl::ZeroDuration(), absl::Milliseconds(2)),
+                    process_);
+    world.Count(slept ? "operations of the disk that took time"
+                      : "operations of the disk that took no time");
     if (!alive()) return Dead();
     if (unmounted()) return absl::OkStatus();
     const DiskFaults& faults = disk_->faults_;

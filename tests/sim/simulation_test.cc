@@ -25,6 +25,8 @@ TEST(Simulation, KeepsItsPromises) {
         "jobs that went on from a checkpoint"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
+  EXPECT_GT(counts["operations of the disk that took time"],
+            counts["operations of the disk that took no time"]);
 }
 
 TEST(Simulation, SameSeedSameTrace) {

@@ -60,11 +60,9 @@ bool World::RunOne() {
   return true;
 }
 
-void World::Sleep(absl::Duration time, Process* process) {
+bool World::Sleep(absl::Duration time, Process* process) {
   constexpr int kSleepersMost = 16;  // on one stack
-  if (!may_sleep_ || sleepers_ >= kSleepersMost)
-    return Count("operations of the disk that took no time");
-  Count("operations of the disk that took time");
+  if (!may_sleep_ || sleepers_ >= kSleepersMost) return false;
   may_sleep_ = false;
   ++sleepers_;
   ++process->sleeping;
@@ -78,6 +76,7 @@ void World::Sleep(absl::Duration time, Process* process) {
   --process->sleeping;
   --sleepers_;
   may_sleep_ = true;
+  return true;
 }
 
 bool World::Happens(const std::string& kind, const std::string& who, uint64_t number) {

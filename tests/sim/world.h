@@ -130,8 +130,8 @@ class World {
   bool RunOne();
 
   // A thread of `process` blocks for this time, and longer if the process is paused: all others go
-  // on. Returns at once where no thread may block (LetSleep).
-  void Sleep(absl::Duration time, Process* process);
+  // on. False, at once: no thread may block here (LetSleep), or too many do.
+  bool Sleep(absl::Duration time, Process* process);
   // Whether the task that runs now is on a thread that may block. Returns what was set before.
   bool LetSleep(bool may) { return std::exchange(may_sleep_, may); }
 
