@@ -215,7 +215,7 @@ class Cluster : private StreamObserver {
   void PlanUnitFaults();
   void PlanLinkFaults();
   void PlanLosses();
-  void LoseBothCopies(Random random, bool early);
+  void LoseBothCopies(uint64_t number, bool early);
   void NextFault(uint64_t number);
   bool Due(const char* kind, const Process& who);
   void Heal();

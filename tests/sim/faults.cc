@@ -1,5 +1,6 @@
 // The faults of a seed, and their times.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -103,22 +104,38 @@ void Cluster::PlanLosses() {
   for (const auto& worker : workers_) worker->set_micro_batch_time(absl::Milliseconds(20));
   const bool early = random.Chance(0.1);
   world_.After(random.Between(absl::Milliseconds(300), absl::Seconds(2)), nullptr,
-               [this, random, early] { LoseBothCopies(random, early); });
+               [this, early] { LoseBothCopies(0, early); });
 }
 
 // While a job trains, and unless it is early, once it has a checkpoint. Shards are started again a
-// while later.
-void Cluster::LoseBothCopies(Random random, bool early) {
+// while later. Each loss draws from its own random numbers, and all at once, so that others stay as
+// they are if it is left out.
+void Cluster::LoseBothCopies(uint64_t number, bool early) {
   if (world_.now() >= losses_until_) return;
-  const auto wait = [&](absl::Duration time) {
-    world_.After(time, nullptr, [this, random, early] { LoseBothCopies(random, early); });
+  const auto again_after = [&](absl::Duration time, uint64_t next) {
+    world_.After(time, nullptr, [this, next, early] { LoseBothCopies(next, early); });
   };
-  const ClientJob& job = jobs_[random.Below(jobs_.size())];
-  const absl::Span<const View> views = coordinator_.StoredViews(job.uid);
-  const bool may = job.uid != 0 && !job.over && !views.empty() && job.served() &&
-                   (early || checkpoints_.NewestReadable(JobUid(job.uid)).has_value());
-  if (!may) return wait(absl::Milliseconds(20));
-  const View view = views[random.Below(views.size())];
+  Random random(Mix(seed_, 60000 + number));
+  struct Times {
+    absl::Duration dies, back;  // each counted from the one before
+  };
+  std::array<Times, 2> times;  // of both shards
+  for (Times& of_shard : times) {
+    of_shard.dies = random.Between(absl::ZeroDuration(), absl::Milliseconds(30));
+    of_shard.back = random.Between(absl::Milliseconds(5), absl::Seconds(3));
+  }
+  const bool last = random.Chance(0.4);
+  const absl::Duration pause = random.Between(absl::Milliseconds(300), absl::Seconds(3));
+  std::vector<absl::Span<const View>> able;  // of jobs
+  for (const ClientJob& job : jobs_) {
+    const absl::Span<const View> views = coordinator_.StoredViews(job.uid);
+    if (job.uid != 0 && !job.over && !views.empty() && job.served() &&
+        (early || checkpoints_.NewestReadable(JobUid(job.uid)).has_value()))
+      able.push_back(views);
+  }
+  if (able.empty()) return again_after(absl::Milliseconds(20), number);
+  const absl::Span<const View> views = Pick(random, able);
+  const View& view = views[random.Below(views.size())];
   std::vector<ShardProcess*> both;
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
@@ -128,20 +145,20 @@ void Cluster::LoseBothCopies(Random random, bool early) {
         (incarnation == view.primary_incarnation() || incarnation == view.backup_incarnation()))
       both.push_back(shard.get());
   }
-  if (both.empty()) return wait(absl::Milliseconds(20));
-  if (!world_.Happens("crash of both copies", both.front()->name)) return;
-  shard_crashed_ = shard_lost_ = true;
-  for (ShardProcess* const shard : both) {
-    const absl::Duration after = random.Between(absl::ZeroDuration(), absl::Milliseconds(30));
-    const absl::Duration back = random.Between(absl::Milliseconds(5), absl::Seconds(3));
-    world_.After(after, shard, [this, shard, back] {
-      shard->Crash();
-      world_.After(back, nullptr, [shard] {
-        if (!shard->alive) shard->Start();
+  if (both.empty()) return again_after(absl::Milliseconds(20), number);
+  if (world_.Happens("crash of both copies", both.front()->name, number)) {
+    shard_crashed_ = shard_lost_ = true;
+    for (size_t i = 0; i < both.size(); ++i) {
+      ShardProcess* const shard = both[i];
+      world_.After(times.at(i).dies, shard, [this, shard, back = times.at(i).back] {
+        shard->Crash();
+        world_.After(back, nullptr, [shard] {
+          if (!shard->alive) shard->Start();
+        });
       });
-    });
+    }
   }
-  if (random.Chance(0.6)) wait(random.Between(absl::Milliseconds(300), absl::Seconds(3)));
+  if (!last) again_after(pause, number + 1);
 }
 
 // In some seeds a few units fail, on any worker. Draws from its own random numbers.
