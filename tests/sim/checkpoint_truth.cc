@@ -151,7 +151,7 @@ void CheckpointTruth::OnDeleted(const std::string& id) {
                   absl::StrCat("checkpoint ", id, " is said to be deleted, and is on disk"));
 }
 
-size_t CheckpointTruth::Made(JobUid job) const {
+size_t CheckpointTruth::CountMade(JobUid job) const {
   return static_cast<size_t>(std::count_if(
       made_.begin(), made_.end(), [&](const auto& made) { return RunOf(made.second).job == job; }));
 }

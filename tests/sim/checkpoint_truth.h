@@ -54,9 +54,9 @@ class CheckpointTruth final : public DiskObserver {
   // The manifest that it was made with; null: as above.
   const CheckpointManifest* Made(const std::string& id) const;
   // How many were made of the job.
-  size_t Made(JobUid job) const;
-  // The newest one of the job that was listed, that nobody asked to delete, and that could be read
-  // if nothing failed; nullopt: there is none.
+  size_t CountMade(JobUid job) const;
+  // The newest one of the job that was listed, that nobody asked to delete but in vain, and that
+  // could be read if nothing failed; nullopt: there is none.
   std::optional<CheckpointId> NewestReadable(JobUid job) const;
   // At the end of the run. By then partitions have heard of policies that had been decided.
   void CheckPolicies() const;

@@ -163,7 +163,7 @@ void Cluster::NextDiskFault(uint64_t number) {
       const auto& shard = OneOf(random, shards_);
       if (world_.Happens("checkpoint folder that is not mounted", shard->name, number)) {
         disk_.Unmount(shard.get(),
-                      world_.now() + random.Between(absl::Milliseconds(50), absl::Seconds(1)));
+                      world_.now() + random.Between(absl::Milliseconds(50), kUnmountedMost));
       }
     }
     NextDiskFault(number + 1);

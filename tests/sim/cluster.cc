@@ -43,7 +43,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
   };
   coordinator_.on_stored = [this](uint64_t uid, const CoordinatorNode::StoredRun& before,
                                   const CoordinatorNode::StoredRun& after) {
-    rollbacks_.OnStored(uid, before, after, shard_exhausted_);
+    rollbacks_.OnStored(uid, before, after);
   };
   coordinator_.new_cluster = Mix(seed, shape.from == nullptr ? 4 : 5) | 1;
   coordinator_.mount = [this](Process* process) { return MountDisk(process, /*shard=*/false); };

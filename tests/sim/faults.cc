@@ -351,9 +351,10 @@ void Cluster::ExhaustShard(Random& random) {
   ShardProcess* const shard = Pick(random, shards_).get();
   if (!Due("shard without memory", *shard)) return;
   shard_exhausted_ = true;
+  static_assert(kNoMemoryMost > ShardMemory::kClosedAfter);
   shard->no_memory_until =
       world_.now() + (random.Chance(0.3)
-                          ? ShardMemory::kClosedAfter + absl::Milliseconds(500)
+                          ? kNoMemoryMost
                           : random.Between(absl::Milliseconds(5), absl::Milliseconds(500)));
 }
 

@@ -1,5 +1,6 @@
 #include "tests/sim/rollback_truth.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -11,10 +12,34 @@
 namespace starling::sim {
 namespace {
 
-// Longer than the folder is away from a process.
-constexpr absl::Duration kFaultLasts = absl::Seconds(1);
-// Longer than a coordinator tries to read before it gives up.
-constexpr absl::Duration kReadsFor = absl::Minutes(1);
+// As often must the coordinator fail to read a checkpoint before it reads an older one.
+constexpr int64_t kReadTries = 3;
+
+struct Cause {
+  absl::string_view kind;  // of fault
+  absl::Duration lasts;    // at most
+};
+
+// What keeps a shard from making the first values of its partitions.
+constexpr Cause kNoFirstValues[] = {
+    {"disk error of a shard", absl::ZeroDuration()},
+    {"crash of the disk's machine", absl::ZeroDuration()},
+    {"checkpoint folder that is not mounted", kUnmountedMost},
+    {"shard without memory", kNoMemoryMost},
+};
+// What keeps the coordinator from reading a checkpoint once.
+constexpr Cause kFailedRead[] = {
+    {"disk error of the coordinator", absl::ZeroDuration()},
+    {"crash of the disk's machine", absl::ZeroDuration()},
+};
+
+// Whether a fault of this kind, which happened at `at`, is one of the causes and was not over.
+bool IsOneOf(absl::Span<const Cause> causes, absl::string_view kind, absl::Duration at,
+             absl::Time since) {
+  return std::any_of(causes.begin(), causes.end(), [&](const Cause& cause) {
+    return cause.kind == kind && absl::UnixEpoch() + at + cause.lasts >= since;
+  });
+}
 
 }  // namespace
 
@@ -22,44 +47,46 @@ void RollbackTruth::Violate(uint64_t uid, const std::string& what) {
   world_->Violate(Promise::kGoesBack, absl::StrCat("job ", uid, " ", what));
 }
 
-bool RollbackTruth::DiskFailed(absl::Time since) const {
-  for (const Fault& fault : world_->faults()) {
-    const std::string& kind = fault.id.kind;
-    const bool fails = absl::StrContains(kind, "disk") || absl::StrContains(kind, "folder");
-    if (!fails || absl::StrContains(kind, "slow")) continue;
-    if (absl::UnixEpoch() + fault.at >= since - kFaultLasts) return true;
-  }
-  return false;
+bool RollbackTruth::LacksFirstValues(absl::string_view what, absl::Time since) const {
+  return std::any_of(world_->faults().begin(), world_->faults().end(), [&](const Fault& fault) {
+    const bool there =
+        fault.who == "disk" || absl::StrContains(what, absl::StrCat(" on ", fault.who, ": "));
+    return there && IsOneOf(kNoFirstValues, world_->KindOf(fault), fault.at, since);
+  });
 }
 
-void RollbackTruth::OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after,
-                             bool no_memory) {
+int64_t RollbackTruth::FailedReads(absl::Time since) const {
+  return std::count_if(world_->faults().begin(), world_->faults().end(), [&](const Fault& fault) {
+    return IsOneOf(kFailedRead, world_->KindOf(fault), fault.at, since);
+  });
+}
+
+void RollbackTruth::OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after) {
   if (before.state.rollback().empty() && !after.state.rollback().empty())
-    OnBegun(uid, before, after, no_memory);
+    OnBegun(uid, before, after);
   if (before.description.run().era() != after.description.run().era())
     return OnNextEra(uid, before, after);
   if (before.state.restarts_total() != after.state.restarts_total())
     Violate(uid, "counts a rollback that did not happen");
   if (before.state.restarts() == after.state.restarts()) return;
   const bool anew =
-      after.state.restarts() == 0 && checkpoints_->Made(JobUid(uid)) > jobs_[uid].made;
+      after.state.restarts() == 0 && checkpoints_->CountMade(JobUid(uid)) > jobs_[uid].made;
   if (!anew)
     Violate(uid, absl::StrCat("counts ", after.state.restarts(), " rollbacks after ",
                               before.state.restarts(), ", and has no new checkpoint"));
 }
 
-// Each loss of both copies, and nothing else, begins one; and so do first values that a disk that
-// fails, or a shard without memory, could not take from the checkpoint.
-void RollbackTruth::OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after,
-                            bool no_memory) {
+// Each loss of both copies, and nothing else, begins one; and so do first values that a shard could
+// not take from the checkpoint, for the disk or for want of memory.
+void RollbackTruth::OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after) {
   Job& job = jobs_[uid];
   const std::string& what = after.state.rollback();
   const std::vector<View> views(before.state.views().begin(), before.state.views().end());
   const bool lost = absl::StrContains(what, "lost partition")
                         ? is_lost_(views)
-                        : after.description.run().era() > 0 && (no_memory || DiskFailed(job.begun));
+                        : job.rollbacks > 0 && LacksFirstValues(what, job.begun);
   if (!lost) Violate(uid, absl::StrCat("goes back, and has lost nothing: ", what));
-  job.begun = world_->now();
+  job.lost = world_->now();
 }
 
 void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after) {
@@ -83,7 +110,8 @@ void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const Store
                               job.rollbacks));
   }
   CheckCheckpoint(uid, before.description.restore(), after.description.restore());
-  job.made = checkpoints_->Made(JobUid(uid));
+  job.made = checkpoints_->CountMade(JobUid(uid));
+  job.begun = world_->now();
 }
 
 // It is one of this job's, and the newest one that the coordinator could read; or, where there is
@@ -102,7 +130,8 @@ void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& before, const R
   if (!newest.has_value() ||
       (own && newest->number <= ParseCheckpointId(restore.checkpoint())->number))
     return;
-  if (DiskFailed(jobs_[uid].begun)) return world_->Count("rollbacks past what a disk hid");
+  if (FailedReads(jobs_[uid].lost) >= kReadTries)
+    return world_->Count("rollbacks past what a disk hid");
   Violate(uid, absl::StrCat("goes back to ", restore.checkpoint(), ", and could to ",
                             ToString(*newest)));
 }
@@ -119,7 +148,7 @@ void RollbackTruth::OnEnd(const JobStatus& status) {
   if (absl::StrContains(status.reason(), "(maxRestarts"))
     return world_->Count("jobs that may not go back again");
   const std::optional<CheckpointId> newest = checkpoints_->NewestReadable(JobUid(status.uid()));
-  if (!newest.has_value() || DiskFailed(world_->now() - kReadsFor)) return;
+  if (!newest.has_value()) return;
   Violate(status.uid(),
           absl::StrCat("ended, and could go back to ", ToString(*newest), ": ", status.reason()));
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "proto/coordinator.pb.h"
@@ -19,6 +20,9 @@
 
 namespace starling::sim {
 
+// One of each cluster. The cluster tells it of every batch that its coordinator makes durable,
+// before anyone else hears of it, and of every job's end as a client hears of it. What it finds
+// goes to World::Violate. Not thread-safe.
 class RollbackTruth {
  public:
   using StoredRun = CoordinatorNode::StoredRun;
@@ -28,22 +32,26 @@ class RollbackTruth {
   RollbackTruth(World* world, const CheckpointTruth* checkpoints, IsLost is_lost)
       : world_(world), checkpoints_(checkpoints), is_lost_(std::move(is_lost)) {}
 
-  // See CoordinatorNode::on_stored. `no_memory`: a shard had none for a while.
-  void OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after, bool no_memory);
+  // See CoordinatorNode::on_stored. Once for each job of the batch.
+  void OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after);
+  // Once for each job, when its client hears that it is over.
   void OnEnd(const JobStatus& status);
 
  private:
   struct Job {
     uint32_t rollbacks = 0;
     size_t made = 0;   // checkpoints, when the newest era began
-    absl::Time begun;  // the newest rollback
+    absl::Time lost;   // when the newest rollback began
+    absl::Time begun;  // the newest era; not set in the first
   };
 
-  void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after, bool no_memory);
+  void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after);
   void OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after);
   void CheckCheckpoint(uint64_t uid, const Restore& before, const Restore& restore);
-  // Whether the disk may have kept the coordinator or a shard from reading since then.
-  bool DiskFailed(absl::Time since) const;
+  // Whether something kept the shard that `what` names from making first values since then.
+  bool LacksFirstValues(absl::string_view what, absl::Time since) const;
+  // How often the disk may have kept the coordinator from reading since then.
+  int64_t FailedReads(absl::Time since) const;
   void Violate(uint64_t uid, const std::string& what);
 
   World* const world_;

@@ -73,6 +73,9 @@ struct Fault {
   absl::Duration at;
   std::string who;
 };
+// The longest of those that last, each counted from its fault.
+inline constexpr absl::Duration kUnmountedMost = absl::Seconds(1);  // a shard's checkpoint folder
+inline constexpr absl::Duration kNoMemoryMost = absl::Milliseconds(2500);  // on a shard
 
 enum class Promise {
   kG1,
@@ -146,6 +149,10 @@ class World {
   bool Draw(const char* kind, double p, absl::string_view who);
   // Those that happened, in order.
   const std::vector<Fault>& faults() const { return faults_; }
+  // Of one of them, without the prefix.
+  absl::string_view KindOf(const Fault& fault) const {
+    return absl::string_view(fault.id.kind).substr(fault_prefix_.size());
+  }
 
   // Adds to the trace what happened, and where.
   void Trace(uint64_t what, uint64_t where) {
