@@ -52,17 +52,28 @@ void CheckpointTruth::OnCarriedOut(RunId run, const Record& record, const Hosted
     it->second.slots[i] = ContentDigest(slice.slots[i]);
 }
 
-const CheckpointTruth::Content* CheckpointTruth::ContentOf(const JobTruth& truth, SliceId slice,
-                                                           uint64_t updates) const {
+// Before any update. The optimizers of workloads begin with zeros.
+CheckpointTruth::Content CheckpointTruth::FirstContent(const Slice& slice) {
+  const uint64_t zeros = ContentDigest(Values(slice.elements));
+  return {ContentDigest(InitialValues(slice)), {zeros, zeros}};
+}
+
+std::optional<CheckpointTruth::Content> CheckpointTruth::ContentOf(const JobTruth& truth,
+                                                                   SliceId slice,
+                                                                   uint64_t updates) const {
+  if (updates == 0) return FirstContent(truth.layout().slices[slice.value]);
   if (updates <= truth.first_step()) {
-    return truth.before() == nullptr ? nullptr : ContentOf(*truth.before(), slice, updates);
+    if (truth.before() == nullptr) return std::nullopt;
+    return ContentOf(*truth.before(), slice, updates);
   }
   const auto contents = contents_.find({&truth, slice});
-  if (contents == contents_.end())
-    return source_ == nullptr ? nullptr : source_->ContentOf(truth, slice, updates);
+  if (contents == contents_.end()) {
+    if (source_ == nullptr) return std::nullopt;
+    return source_->ContentOf(truth, slice, updates);
+  }
   const uint64_t behind = updates - truth.first_step() - 1;
-  if (behind >= contents->second.size()) return nullptr;
-  return &std::next(contents->second.begin(), static_cast<int64_t>(behind))->second;
+  if (behind >= contents->second.size()) return std::nullopt;
+  return std::next(contents->second.begin(), static_cast<int64_t>(behind))->second;
 }
 
 // ---- The disk ----
@@ -141,6 +152,11 @@ void CheckpointTruth::OnRestarted() {
 const CheckpointManifest* CheckpointTruth::Made(const std::string& id) const {
   const auto made = made_.find(id);
   return made == made_.end() ? nullptr : &made->second;
+}
+
+void CheckpointTruth::OnRefusedToDelete(const std::string& id) {
+  const auto asked = asked_to_delete_.find(id);
+  if (asked != asked_to_delete_.end() && --asked->second == 0) asked_to_delete_.erase(asked);
 }
 
 // It stays away whatever happens then.
@@ -250,12 +266,12 @@ void CheckpointTruth::CheckSlice(const CheckpointReader& reader, const JobTruth&
   if (!truth.IsPrefix(slice.id, manifest.step()))
     return wrong("the log's first ", manifest.step(), " updates are not those of its steps");
   const auto compare = [&](BlockPart part, const char* what, uint64_t updates, size_t slot) {
-    const Content* const expected = ContentOf(truth, slice.id, updates);
-    if (expected == nullptr && updates == 0) return;  // the first values
-    if (expected == nullptr) return wrong(what, ": the log has no update ", updates);
+    const std::optional<Content> expected = ContentOf(truth, slice.id, updates);
+    if (!expected.has_value()) return wrong(what, ": the log has no update ", updates);
     std::string why = "other ones than the log's";
     const uint64_t digest = StoredDigest(reader, slice, part, &why);
     world_->Count("checkpoints: tensors compared");
+    if (updates == 0) world_->Count("checkpoints: first tensors compared");
     const bool value = part == BlockPart::kValue || part == BlockPart::kEvaluation;
     if (digest != (value ? expected->value : expected->slots[slot])) wrong(what, ": ", why);
   };
@@ -265,8 +281,10 @@ void CheckpointTruth::CheckSlice(const CheckpointReader& reader, const JobTruth&
   if (slots > 1) compare(BlockPart::kSlot1, "the second slot", manifest.step(), 1);
   const uint64_t full = StepsInFullEpoch(truth.workload().spec, truth.workload().train_samples);
   for (const uint32_t epoch : manifest.evaluating()) {
-    const bool elsewhere = (epoch + uint64_t{1}) * full >= manifest.step();  // the values are it
-    if (elsewhere || (manifest.has_copy_epoch() && manifest.copy_epoch() == epoch)) continue;
+    const uint64_t end = (epoch + uint64_t{1}) * full;
+    if (end > manifest.step()) wrong("epoch ", epoch, " is to be evaluated, and has not ended");
+    const bool copied = manifest.has_copy_epoch() && manifest.copy_epoch() == epoch;
+    if (end >= manifest.step() || copied) continue;  // at its end the values are those
     wrong("epoch ", epoch, " is to be evaluated, and there is no copy of its values");
   }
   if (!manifest.has_copy_epoch()) return;

@@ -47,8 +47,10 @@ class CheckpointTruth final : public DiskObserver {
 
   // ---- What the coordinator says, and is asked for
   void OnListed(const CheckpointInfo& info);
-  void OnAskedToDelete(const std::string& id) { asked_to_delete_.insert(id); }
-  void OnDeleted(const std::string& id);  // the coordinator says so
+  // A call reaches the coordinator. Each one is refused later, or not.
+  void OnAskedToDelete(const std::string& id) { ++asked_to_delete_[id]; }
+  void OnRefusedToDelete(const std::string& id);  // by one call, which has changed nothing
+  void OnDeleted(const std::string& id);          // the coordinator says so
   // Of the run that the checkpoint is of; null: none was made with this id.
   const JobTruth* TruthOf(const std::string& id) const;
   // The manifest that it was made with; null: as above.
@@ -74,8 +76,9 @@ class CheckpointTruth final : public DiskObserver {
   void CheckValues(const CheckpointReader& reader);
   void CheckNumbers(const CheckpointManifest& manifest, const JobTruth& truth);
   void CheckSlice(const CheckpointReader& reader, const JobTruth& truth, const Slice& slice);
-  // Null: no update is known that makes the slice's so many-th, in this run or in one before.
-  const Content* ContentOf(const JobTruth& truth, SliceId slice, uint64_t updates) const;
+  static Content FirstContent(const Slice& slice);
+  // nullopt: no update is known that makes the slice's so many-th, in this run or in one before.
+  std::optional<Content> ContentOf(const JobTruth& truth, SliceId slice, uint64_t updates) const;
   void CheckMayDrop(const std::string& id);
 
   World* const world_;
@@ -85,9 +88,9 @@ class CheckpointTruth final : public DiskObserver {
   std::map<std::pair<const JobTruth*, SliceId>, std::map<Lsn, Content>> contents_;
   std::map<std::string, CheckpointManifest> made_;  // by id
   std::set<std::string> listed_;
-  std::set<std::string> asked_to_delete_;
-  std::set<std::string> dropped_;    // no longer listed
-  std::set<std::string> looked_at_;  // folders of which a file was removed
+  std::map<std::string, int> asked_to_delete_;  // calls that were not refused
+  std::set<std::string> dropped_;               // no longer listed
+  std::set<std::string> looked_at_;             // folders of which a file was removed
 };
 
 }  // namespace starling::sim

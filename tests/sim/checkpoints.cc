@@ -116,7 +116,14 @@ void Cluster::DeleteCheckpoint(const std::string& id) {
             [request](coordinator::CallId call) {
               return coordinator::event::DeleteCheckpoint{call, request};
             },
-            0, std::move(answer));
+            0,
+            [this, id = request.id(), answer = std::move(answer)](coordinator::CallReply reply) {
+              const absl::Status* const refused = std::get_if<absl::Status>(&reply);
+              // kAborted: the disk failed, so half of it may be done.
+              if (refused != nullptr && !absl::IsAborted(*refused))
+                checkpoints_.OnRefusedToDelete(id);
+              answer(std::move(reply));
+            });
       },
       [this, id](std::optional<coordinator::CallReply> reply) {
         if (reply.has_value() && std::holds_alternative<Empty>(*reply)) checkpoints_.OnDeleted(id);
