@@ -14,6 +14,8 @@ namespace {
 
 using session::Params;
 
+constexpr uint32_t kNeverEra = std::numeric_limits<uint32_t>::max();
+
 uint64_t DigestOf(const Values& values) {
   return XXH3_64bits(values.data(), values.size() * sizeof(float));
 }
@@ -99,7 +101,8 @@ void WorkerWire::OnPush(const Network::StreamPtr& link, JobTruth* truth, Message
   message->payload = spoiled;
 }
 
-// Sends a frame from another time: the same key in the era before, where there is one, in another
+// Sends a frame from another time: the same key in the era before, or from the first one in an era
+// that never comes (the next one may, and then the frame would count as its sender's), in another
 // view, or an item of the next epoch, which is not open yet.
 void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
                        const FrameHeader& push, size_t elements) {
@@ -110,7 +113,7 @@ void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
   ValuesPtr payload = std::make_shared<Values>(elements, 1000.0F);
   switch (world_->random().Below(3)) {
     case 0:
-      --h.key.run.era;
+      h.key.run.era = h.key.run.era == 0 ? kNeverEra : h.key.run.era - 1;
       world_->Count("fault: push of another era");
       break;
     case 1:
@@ -121,7 +124,8 @@ void WorkerWire::Forge(const Network::StreamPtr& link, const JobTruth& truth,
       WorkRange& work = h.key.work;
       ++work.epoch;
       const uint64_t steps = StepsInEpoch(workload.spec, workload.train_samples, work.epoch);
-      // It counts: so not ahead of a gradient that stops the job.
+      // It counts: so not ahead of a gradient that stops the job, nor where the log is to be cut at
+      // a step: no worker sends an item from behind a cut that it was told of.
       const bool counts = workload.gradient == GradientKind::kCounting && workload.switches == 0 &&
                           !workload.checkpoints && !workload.poisoned &&
                           workload.spec.policy().kind() != Policy::BSP;
