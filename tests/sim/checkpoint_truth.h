@@ -28,6 +28,7 @@
 
 namespace starling::sim {
 
+// Not thread-safe.
 class CheckpointTruth final : public DiskObserver {
  public:
   using FindTruth = std::function<JobTruth*(RunId)>;

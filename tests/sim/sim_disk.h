@@ -24,7 +24,7 @@ struct DiskFaults {
   double slow = 0;
 };
 
-// Told of what becomes visible to others.
+// Told of what becomes visible to others, right after it has. Not thread-safe.
 class DiskObserver {
  public:
   virtual ~DiskObserver() = default;
@@ -32,6 +32,7 @@ class DiskObserver {
   virtual void OnRemoved(const std::string& folder) = 0;                       // a file in it
 };
 
+// Not thread-safe: one thread runs the world. What it mounts must not outlive it.
 class SimDisk {
  public:
   // `observer` outlives it.
