@@ -96,7 +96,7 @@ void Cluster::AskForCheckpoint(size_t i, uint64_t nonce) {
 // Once nothing fails any more, a job that trains has one, or is about to end.
 void Cluster::OnNoCheckpoint(size_t i, const absl::Status& status) {
   if (world_.now() < losses_until_ + kCheckpointsAgainAfter || jobs_[i].over) return;
-  world_.Count("checkpoints that came too late");
+  world_.Count("checkpoints refused after faults healed");
   for (const char* why :
        {"ends before a checkpoint could be taken", "is over", "a job that trains"}) {
     if (absl::StrContains(status.message(), why)) return;

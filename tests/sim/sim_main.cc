@@ -93,6 +93,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "abandoned units",
                                       "blocked pulls",
                                       "captures",
+                                      "checkpoints refused after faults healed",
                                       "checkpoints that were asked for",
                                       "checkpoints that were deleted",
                                       "checkpoints that were deleted on request",
@@ -169,6 +170,8 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "resumed backups",
                                       "roster changes",
                                       "rollbacks",
+                                      "rollbacks that do not count",
+                                      "rollbacks to where a job began",
                                       "runs compared with a solo run",
                                       "runs that went back, compared with a solo run",
                                       "sealed steps",
@@ -221,10 +224,6 @@ void PrintFewestFaults(const Options& options, const SeedResult& result, Promise
       result, [&](const SeedResult& again) { return again.violated.contains(promise); },
       options.shrink);
   std::printf("%s", ShrunkToString(shrunk).c_str());
-  for (const Violation& v : result.violations) {
-    if (v.promise == promise)
-      return (void)std::printf("with all faults: %s: %s\n", PromiseName(promise), v.what.c_str());
-  }
 }
 
 int Run(const Options& options) {
@@ -262,13 +261,13 @@ int Run(const Options& options) {
     if (options.seeds < kSeedsThatReachAll || counts[what] > 0) continue;
     std::printf("never reached: %s\n", what);
     ++bad;
+  }
   // Then little else goes on while a process waits for the disk.
   if (options.seeds >= kSeedsThatReachAll &&
       counts["operations of the disk that took time"] <
           counts["operations of the disk that took no time"]) {
     std::printf("most operations of the disk took no time\n");
     ++bad;
-  }
   }
   std::printf("%lu seeds, %s simulated, %lu faults a seed, %lu violations\n", options.seeds,
               absl::FormatDuration(absl::Trunc(simulated, absl::Seconds(1))).c_str(),
@@ -349,6 +348,14 @@ std::optional<Promise> PromiseOf(Defence defence) {
   return std::nullopt;
 }
 
+void PrintCaught(const Options& options, const SeedResult& result, Promise promise) {
+  PrintFewestFaults(options, result, promise);
+  const auto violates = std::find_if(result.violations.begin(), result.violations.end(),
+                                     [&](const Violation& v) { return v.promise == promise; });
+  if (violates == result.violations.end()) return;  // only the first ones are kept
+  std::printf("with all faults: %s: %s\n", PromiseName(promise), violates->what.c_str());
+}
+
 int RunMutants(Options options) {
   int caught_defences = 0, escaped = 0, skipped = 0;
   options.seeds = kSeedsPerMutant;
@@ -375,7 +382,7 @@ int RunMutants(Options options) {
       }
       return !caught;
     });
-    if (caught_by != 0 && options.verbose) PrintFewestFaults(options, RunSeed(caught_by), *promise);
+    if (caught_by != 0 && options.verbose) PrintCaught(options, RunSeed(caught_by), *promise);
     MaskDefence(Defence::kCount);
     ++(caught_by == 0 ? escaped : caught_defences);
     std::printf("%-24s %-24s %s %lu\n", DefenceName(defence), PromiseName(*promise),

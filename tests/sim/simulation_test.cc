@@ -22,7 +22,7 @@ TEST(Simulation, KeepsItsPromises) {
         "coordinator restarts", "policy switches", "policies that waited for another",
         "requests of an earlier policy", "worker rejoins", "fault: no memory for a job",
         "runs compared with a solo run", "checkpoints that were made",
-        "jobs that went on from a checkpoint"}) {
+        "jobs that went on from a checkpoint", "rollbacks"}) {
     EXPECT_GT(counts[what], 0u) << what;
   }
   EXPECT_GT(counts["operations of the disk that took time"],
