@@ -1,14 +1,14 @@
-// Clients' calls about submitted jobs: cancel, read, delete. And the memory that shards may hold
-// once all jobs are over.
+// Clients' calls: submit, poll, change the policy, cancel, read, delete, list. And the memory that
+// shards may hold once all jobs are over.
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/sim/cluster.h"
 
 namespace starling::sim {
 namespace {
-
-constexpr absl::Duration kPeriod = absl::Milliseconds(100);
 
 JobRequest Named(const Workload& workload) {
   JobRequest request;
@@ -17,6 +17,115 @@ JobRequest Named(const Workload& workload) {
 }
 
 }  // namespace
+
+// No call here is invalid: a call can only come too early, or to the wrong coordinator.
+void Cluster::OnRefusedCall(const absl::Status& status) {
+  if (!absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return;
+  world_.Violate(absl::IsNotFound(status) ? Promise::kG5 : Promise::kG8,
+                 std::string(status.message()));
+}
+
+void Cluster::Submit(size_t i) {
+  ClientJob& job = jobs_[i];
+  SubmitRequest request;
+  if (shape_.from == nullptr) {
+    *request.mutable_spec() = job.workload.spec;
+  } else {
+    request.set_from(shape_.from->checkpoint);
+  }
+  request.set_nonce(job.nonce);
+  CallWith<SubmitReply>(
+      &client_,
+      [this, request](CoordinatorNode::Answer answer) {
+        coordinator_.ServeSubmit(request, std::move(answer));
+      },
+      [this, i](absl::StatusOr<SubmitReply> reply) {
+        if (jobs_[i].uid != 0) return;
+        if (!reply.ok()) {
+          return world_.After(kPollPeriod, &client_, [this, i] { Submit(i); });
+        }
+        jobs_[i].uid = reply->uid();
+        control_.OnSubmitted(reply->uid(), jobs_[i].workload.spec.name());
+        PlanSwitches(i);
+        Poll(i);
+        if (jobs_[i].cancel_after)
+          world_.After(*jobs_[i].cancel_after, &client_, [this, i] { Cancel(i); });
+        if (jobs_[i].read_every) ReadNow(i);
+        if (jobs_[i].checkpoint_every) PlanToAsk(i);
+      });
+}
+
+// At any time, also before the job runs, and sometimes two at once.
+void Cluster::PlanSwitches(size_t i) {
+  Random& random = world_.random();
+  absl::Duration at;
+  for (uint32_t k = 0; k < jobs_[i].workload.switches; ++k) {
+    if (!random.Chance(0.3)) at += random.Between(absl::Milliseconds(1), absl::Milliseconds(700));
+    Policy policy;
+    policy.set_kind(static_cast<Policy::Kind>(random.Between(1, 3)));
+    if (policy.kind() == Policy::SSP) policy.set_staleness(static_cast<uint32_t>(random.Below(4)));
+    world_.After(at, &client_,
+                 [this, i, policy, nonce = random.Next()] { SetPolicy(i, policy, nonce); });
+  }
+}
+
+void Cluster::SetPolicy(size_t i, const Policy& policy, uint64_t nonce) {
+  SetPolicyRequest request;
+  request.set_name(jobs_[i].workload.spec.name());
+  *request.mutable_policy() = policy;
+  request.set_nonce(nonce);
+  if (jobs_[i].over) return;
+  ++jobs_[i].calls;
+  Call<SetPolicyReply>(
+      &client_, 0,
+      [request](coordinator::CallId call) {
+        return coordinator::event::SetPolicy{call, request};
+      },
+      [this, i, policy, nonce](std::optional<SetPolicyReply> reply) {
+        --jobs_[i].calls;
+        if (jobs_[i].over) return;
+        if (reply.has_value()) {
+          const int waiting = static_cast<int>(
+              std::count_if(reply->status().policies().begin(), reply->status().policies().end(),
+                            [](const PolicyRecord& p) { return !p.in_force(); }));
+          if (waiting > 1) world_.Count("policies that waited for another");
+          return;
+        }
+        world_.After(kPollPeriod, &client_,
+                     [this, i, policy, nonce] { SetPolicy(i, policy, nonce); });
+      });
+}
+
+void Cluster::Poll(size_t i) {
+  JobRequest request;
+  request.set_name(jobs_[i].workload.spec.name());
+  Call<JobReply>(
+      &client_, 0,
+      [request](coordinator::CallId call) {
+        return coordinator::event::GetJob{call, request};
+      },
+      [this, i](std::optional<JobReply> reply) {
+        const bool over = reply.has_value() && reply->status().state() != PENDING &&
+                          reply->status().state() != RUNNING;
+        if (over) return OnEnd(i, *reply);
+        if (reply.has_value() && i > 0 && reply->status().state() == PENDING)
+          world_.Count("polls of a queued job");
+        if (reply.has_value() && reply->status().checkpoint().has_last())
+          checkpoints_.OnListed(reply->status().checkpoint().last());
+        if (reply.has_value()) NoteSetAside(reply->status());
+        if (reply.has_value()) jobs_[i].status = reply->status();
+        world_.After(kPollPeriod, &client_, [this, i] { Poll(i); });
+      });
+}
+
+void Cluster::NoteSetAside(const JobStatus& status) {
+  if (status.state() != RUNNING) return;
+  const std::string& why = status.reason();
+  if (absl::StrContains(why, kNoMemory)) world_.Count("polls: no memory on a worker");
+  if (absl::StrContains(why, kWorkerFault)) world_.Count("polls: a worker's fault");
+  if (absl::StrContains(why, "its computation has made no progress"))
+    world_.Count("polls: a worker hangs");
+}
 
 // Draws from its own random numbers.
 void Cluster::PlanCalls(size_t i) {
@@ -39,7 +148,7 @@ void Cluster::Cancel(size_t i) {
       },
       [this, i](std::optional<Empty> reply) {
         --jobs_[i].calls;
-        if (!reply.has_value()) world_.After(kPeriod, &client_, [this, i] { Cancel(i); });
+        if (!reply.has_value()) world_.After(kPollPeriod, &client_, [this, i] { Cancel(i); });
       });
 }
 
@@ -82,7 +191,7 @@ void Cluster::ReadNow(size_t i) {
 
 void Cluster::Delete(size_t i) {
   if (jobs_[i].calls > 0) {
-    return world_.After(kPeriod, &client_, [this, i] { Delete(i); });
+    return world_.After(kPollPeriod, &client_, [this, i] { Delete(i); });
   }
   network_.Call<coordinator::CallReply>(
       &client_, &coordinator_,
@@ -98,7 +207,7 @@ void Cluster::Delete(size_t i) {
             reply.has_value() ? std::get_if<absl::Status>(&*reply) : nullptr;
         // Not found: an earlier call deleted it, and its reply was lost.
         const bool gone = reply.has_value() && (refused == nullptr || absl::IsNotFound(*refused));
-        if (!gone) return world_.After(kPeriod, &client_, [this, i] { Delete(i); });
+        if (!gone) return world_.After(kPollPeriod, &client_, [this, i] { Delete(i); });
         jobs_[i].deleted = true;
         control_.OnDeleted(jobs_[i].uid);
         world_.Count("jobs that were deleted");
@@ -119,6 +228,22 @@ void Cluster::ReadDeleted(size_t i, int times) {
                   });
     ReadDeleted(i, times - 1);
   });
+}
+
+void Cluster::ListJobs() {
+  Call<ListJobsReply>(
+      &client_, 0, [](coordinator::CallId call) { return coordinator::event::ListJobs{call}; },
+      [this](std::optional<ListJobsReply> reply) {
+        if (!reply.has_value()) {
+          return world_.After(kPollPeriod, &client_, [this] { ListJobs(); });
+        }
+        std::vector<std::pair<uint64_t, std::string>> listed;
+        for (const JobStatus& status : reply->jobs())
+          listed.push_back({status.uid(), status.name()});
+        control_.OnListed(listed, Generation(coordinator_.generation()));
+        listed_ = true;
+        Settle();
+      });
 }
 
 // Shards keep what the durable views of jobs that are over name, and nothing of deleted jobs. A
@@ -148,7 +273,7 @@ std::string Cluster::WhyNotSettled() const {
 
 void Cluster::Settle() {
   if (!WhyNotSettled().empty()) {
-    return world_.After(kPeriod, &client_, [this] { Settle(); });
+    return world_.After(kPollPeriod, &client_, [this] { Settle(); });
   }
   for (ClientJob& job : jobs_) {
     if (!job.deleted || job.end.views().empty() || job.truth() == nullptr || shard_crashed_)

@@ -169,18 +169,10 @@ class Cluster : private StreamObserver {
     std::set<std::string> faulty_workers() const;  // in all eras
   };
 
-  void OnRefusedCall(const absl::Status& status);
-  void Submit(size_t job);
-  void Poll(size_t job);
-  void PlanSwitches(size_t job);
-  void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
-  void OnEnd(size_t job, const JobReply& reply);
-  void NoteSetAside(const JobStatus& status);
-  bool RefusesDamage(const JobStatus& status) const;
-  bool MayEndEarly(const ClientJob& job, const JobStatus& status);
+  // Of a client that waits, and before it asks again.
+  static constexpr absl::Duration kPollPeriod = absl::Milliseconds(100);
+
   const JobTruth* TruthBefore(const JobDescription& description);
-  void Finish(size_t job, const JobReply& reply, const ReadValues& values);
-  void ListJobs();
   bool AllOver() const;
   // Incarnations of shards that run, are registered, and do not drain.
   std::set<uint64_t> LivingShards() const;
@@ -191,6 +183,13 @@ class Cluster : private StreamObserver {
   bool AllWhole() const;
 
   // client.cc
+  void OnRefusedCall(const absl::Status& status);
+  void Submit(size_t job);
+  void PlanSwitches(size_t job);
+  void SetPolicy(size_t job, const Policy& policy, uint64_t nonce);
+  void Poll(size_t job);
+  void NoteSetAside(const JobStatus& status);
+  void ListJobs();
   void PlanCalls(size_t job);
   void Cancel(size_t job);
   void ReadNow(size_t job);
@@ -198,6 +197,12 @@ class Cluster : private StreamObserver {
   void ReadDeleted(size_t job, int times);
   void Settle();
   std::string WhyNotSettled() const;
+
+  // job_end.cc
+  void OnEnd(size_t job, const JobReply& reply);
+  void Finish(size_t job, const JobReply& reply, const ReadValues& values);
+  bool RefusesDamage(const JobStatus& status) const;
+  bool MayEndEarly(const ClientJob& job, const JobStatus& status);
 
   // checkpoints.cc
   void PlanCheckpoints(size_t job);
@@ -268,20 +273,6 @@ class Cluster : private StreamObserver {
   bool may_exhaust_shard_ = false;
   bool shard_exhausted_ = false;  // a shard had no memory for a while
 };
-
-// The outcome of one seed, with that of the reference run if bits must be equal.
-struct SeedResult {
-  uint64_t seed = 0;
-  uint64_t trace = 0;
-  std::vector<Violation> violations;  // the first ones
-  std::set<Promise> violated;
-  std::map<std::string, uint64_t> counts;
-  absl::Duration simulated;
-  // In order; those of the cluster on which a job goes on come last, with times of its own.
-  std::vector<Fault> faults;
-};
-// `allowed`: the only faults that happen; null: all that the seed says.
-SeedResult RunSeed(uint64_t seed, const std::set<FaultId>* allowed = nullptr);
 
 }  // namespace starling::sim
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/seed.h"
 
 namespace starling::sim {
 

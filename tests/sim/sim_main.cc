@@ -17,7 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/defences.h"
-#include "tests/sim/cluster.h"
+#include "tests/sim/seed.h"
 #include "tests/sim/shrink.h"
 
 namespace starling::sim {

@@ -1,7 +1,7 @@
 // A bounded run of the simulator; tools/sim.sh runs more.
 #include <gtest/gtest.h>
 
-#include "tests/sim/cluster.h"
+#include "tests/sim/seed.h"
 
 namespace starling::sim {
 namespace {
