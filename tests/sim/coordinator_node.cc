@@ -286,12 +286,17 @@ void CoordinatorNode::Serve(const MakeEvent& event, uint64_t generation_seen, An
     instance = zombie_;
   }
   if (instance == nullptr || instance->host == nullptr) return;
-  const coordinator::CallId call =
-      instance->host->Call(event, CountedAnswer(instance, std::move(answer)));
+  const auto gone = std::make_shared<bool>(false);  // the caller, which hears nothing then
+  const coordinator::CallId call = instance->host->Call(
+      event, CountedAnswer(instance, [gone, answer = std::move(answer)](auto reply) {
+        if (!*gone) answer(std::move(reply));
+      }));
   if (!world_->random().Chance(0.002)) return;
   world_->Count("abandoned calls");
-  world_->After(absl::Milliseconds(1), &instance->process,
-                [instance, call] { instance->host->Gone(call); });
+  world_->After(absl::Milliseconds(1), &instance->process, [instance, call, gone] {
+    *gone = true;
+    instance->host->Gone(call);
+  });
 }
 
 void CoordinatorNode::ServeSubmit(const SubmitRequest& request, Answer answer) {
