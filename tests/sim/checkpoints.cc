@@ -119,8 +119,7 @@ void Cluster::DeleteCheckpoint(const std::string& id) {
             0,
             [this, id = request.id(), answer = std::move(answer)](coordinator::CallReply reply) {
               const absl::Status* const refused = std::get_if<absl::Status>(&reply);
-              // kAborted: the disk failed, so half of it may be done.
-              if (refused != nullptr && !absl::IsAborted(*refused))
+              if (refused != nullptr && absl::IsFailedPrecondition(*refused))
                 checkpoints_.OnRefusedToDelete(id);
               answer(std::move(reply));
             });

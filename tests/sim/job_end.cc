@@ -102,10 +102,12 @@ bool Cluster::MayEndEarly(const ClientJob& job, const JobStatus& status) {
   if (too_short) world_.Count("jobs that wallTime ended before their first step");
   const bool lost = shard_lost_ && says("lost partition");
   if (lost) world_.Count("jobs that failed with their shard");
+  const bool worn = failed && rollbacks_.EndedWithoutFirstValues(status);
+  if (worn) world_.Count("jobs that could not read first values");
   const bool damaged = failed && RefusesDamage(status);
   if (damaged) world_.Count("jobs that refused a damaged checkpoint");
   if (says("is not whole")) world_.Violate(Promise::kG4, status.reason());
-  return no_memory || damaged || faulty || cancelled || exhausted || too_short || lost ||
+  return no_memory || damaged || faulty || cancelled || exhausted || too_short || lost || worn ||
          (job.workload.poisoned && says("not finite")) ||
          (job.workload.overflows_from != std::numeric_limits<uint64_t>::max() && says("fp16"));
 }

@@ -136,6 +136,13 @@ void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& before, const R
                             ToString(*newest)));
 }
 
+bool RollbackTruth::EndedWithoutFirstValues(const JobStatus& status) const {
+  const auto job = jobs_.find(status.uid());
+  return job != jobs_.end() && job->second.rollbacks > 0 &&
+         absl::StrContains(status.reason(), "(maxRestarts") &&
+         LacksFirstValues(status.reason(), job->second.begun);
+}
+
 void RollbackTruth::OnEnd(const JobStatus& status) {
   const uint32_t rollbacks = jobs_[status.uid()].rollbacks;
   if (status.restarts() != rollbacks || status.era() != rollbacks) {

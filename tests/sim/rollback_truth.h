@@ -36,6 +36,8 @@ class RollbackTruth {
   void OnStored(uint64_t uid, const StoredRun& before, const StoredRun& after);
   // Once for each job, when its client hears that it is over.
   void OnEnd(const JobStatus& status);
+  // Whether it may have ended since its shards could not make first values again and again.
+  bool EndedWithoutFirstValues(const JobStatus& status) const;
 
  private:
   struct Job {
