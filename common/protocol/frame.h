@@ -65,9 +65,10 @@ enum class Answer : uint8_t {
   // Rejected: the request is wrong.
   kBadFrame = 20,
   kBadDigest = 21,   // the payload differs from its digest: send again
-  kNonFinite = 22,   // NaN or Inf: the job stops
+  kNonFinite = 22,   // the contribution has a NaN or Inf: it is not counted
   kOverBudget = 23,  // a byte or count budget is exceeded
   kStaleClock = 24,  // BSP: that version is gone; `clock` is the current one
+  kStopped = 25,     // the partition has stopped; its shard tells the coordinator why
 };
 
 namespace frame_flags {

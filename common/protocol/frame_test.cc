@@ -59,6 +59,20 @@ TEST(Frame, RoundTripsEveryField) {
   EXPECT_EQ(back, Sample());
 }
 
+TEST(Frame, CarriesEveryAnswer) {
+  constexpr Answer kAnswers[] = {
+      Answer::kCounted,   Answer::kAlreadyCounted, Answer::kStaleView,  Answer::kStaleIncarnation,
+      Answer::kStaleRun,  Answer::kNotHosted,      Answer::kBadFrame,   Answer::kBadDigest,
+      Answer::kNonFinite, Answer::kOverBudget,     Answer::kStaleClock, Answer::kStopped};
+  for (const Answer answer : kAnswers) {
+    FrameHeader error = Sample();
+    error.answer = answer;
+    FrameHeader back;
+    EXPECT_TRUE(DecodeFrameHeader(Encoded(error), &back).ok()) << static_cast<int>(answer);
+    EXPECT_EQ(back, error);
+  }
+}
+
 TEST(Frame, AValueSaysHowLongItsPullWasHeld) {
   FrameHeader value = Sample();
   value.type = FrameType::kValue;
@@ -196,6 +210,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"codec", [](Bytes* b) { (*b)[8] = 0; }},
       {"codec", [](Bytes* b) { (*b)[8] = 5; }},
       {"answer", [](Bytes* b) { (*b)[9] = 3; }},
+      {"answer", [](Bytes* b) { (*b)[9] = 26; }},
       {"flags", [](Bytes* b) { (*b)[11] = 0x80; }},
       {"work purpose", [](Bytes* b) { (*b)[28] = 3; }},
       {"reserved", [](Bytes* b) { (*b)[30] = 1; }},

@@ -4,6 +4,6 @@ namespace starling {
 
 std::string_view ReleaseVersion() { return "0.1.0"; }
 
-uint32_t ProtocolVersion() { return 5; }
+uint32_t ProtocolVersion() { return 6; }
 
 }  // namespace starling

@@ -6,7 +6,8 @@ namespace starling {
 namespace {
 
 // A NaN in the last slice's gradient of step 1: the slices before it have sealed the step, and the
-// job ends. A reader gets the values of step 1's start, for all slices.
+// job ends, since the only worker finds it again. A reader gets the values of step 1's start, for
+// all slices.
 TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
   ASSERT_NO_FATAL_FAILURE(BeginJob(Policy::BSP));
   worker_->Enter();
@@ -18,8 +19,13 @@ TEST_F(ClusterTest, ABspJobThatEndsInAStepIsReadAsItWasBefore) {
       worker_->PushAll(1, [&](size_t slice) { return slice == last ? std::nanf("") : 1.0f; });
   EXPECT_EQ(answers.front(), Answer::kCounted);
   EXPECT_EQ(answers.back(), Answer::kNonFinite);
+  Fault fault;
+  fault.set_kind(Fault::NON_FINITE);
+  *fault.mutable_run() = worker_->orders().job().run();
+  fault.mutable_work()->set_purpose(TRAIN);
+  fault.mutable_work()->set_first(kMicroBatches);
   const absl::Time deadline = absl::Now() + kLong;
-  while (Status("job").state() == RUNNING && absl::Now() < deadline) worker_->Report();
+  while (Status("job").state() == RUNNING && absl::Now() < deadline) worker_->Report(fault);
   JobStatus status = Status("job");
   while (status.sealed_steps() != 1 && absl::Now() < deadline) status = Status("job");
   EXPECT_EQ(status.state(), FAILED);

@@ -134,8 +134,9 @@ class HandWorker {
     identity_ = *reply;
   }
 
-  void Report() {
+  void Report(const Fault& fault = {}) {
     WorkerReport report;
+    if (fault.kind() != Fault::KIND_UNSPECIFIED) *report.mutable_fault() = fault;
     report.set_worker(identity_.id());
     report.set_incarnation(identity_.incarnation());
     report.set_sequence(++sequence_);

@@ -202,6 +202,7 @@ class Core {
   void Leave();
   void CloseJob();
   void Break(Fault::Kind kind, std::string message);
+  void BreakNonFinite(const Unit* unit, const WorkRange& range, const std::string& what);
 
   // on_stream.cc
   void On(const event::StreamUp& e);

@@ -155,13 +155,13 @@ void Core::OnRefused(uint64_t id, const event::Frame& e) {
                                                  FrameToString(request.header), ": ", e.text));
     case Answer::kNonFinite: {
       const auto unit = job.units.find(request.unit);
-      const Unit* blamed = unit == job.units.end() ? nullptr : &unit->second;
-      return Break(Fault::NON_FINITE, absl::StrCat(Blame(blamed), ": ", e.text));
+      return BreakNonFinite(unit == job.units.end() ? nullptr : &unit->second,
+                            request.header.key.work, e.text);
     }
     default: break;
   }
-  // Stale view, not hosted (yet), over budget, an older or newer run: new orders or time will
-  // resolve it.
+  // Stale view, not hosted (yet), over budget, stopped, an older or newer run: new orders or time
+  // will resolve it.
   request.retry.Failed(now_, options_);
   request.again = request.retry.at;
 }

@@ -141,6 +141,14 @@ void Core::Break(Fault::Kind kind, std::string message) {
   news_ = true;
 }
 
+// The coordinator tells by what others find whether this worker or the job is to blame.
+void Core::BreakNonFinite(const Unit* unit, const WorkRange& range, const std::string& what) {
+  Work work;
+  SetWork(range, &work);  // before Break drops the request or unit that has it
+  Break(Fault::NON_FINITE, absl::StrCat(Blame(unit), ": ", what));
+  *fault_->mutable_work() = work;
+}
+
 void Core::MaybeExit() {
   if (!draining_) return;
   const bool told =

@@ -58,7 +58,7 @@ void Core::On(const event::UnitComputed& e) {
     const std::string layer =
         e.bad_layer.empty() ? ""
                             : absl::StrCat("; the first such output is layer '", e.bad_layer, "'s");
-    return Break(Fault::NON_FINITE, absl::StrCat(Blame(&unit), ": the loss is not finite", layer));
+    return BreakNonFinite(&unit, unit.item, absl::StrCat("the loss is not finite", layer));
   }
   job.computing = UnitId();
   unit.computed = true;

@@ -611,7 +611,7 @@ TEST(Session, NamesStepWorkerAndLayerOfALossThatIsNotFinite) {
   d.Step(event::UnitComputed{UnitId(1), {}, false, "dense1"});
   EXPECT_EQ(d.Count("fault NON_FINITE: step 6 (epoch 1, micro-batches from 8), worker w (id 1): "
                     "the loss is not "
-                    "finite; the first such output is layer 'dense1's"),
+                    "finite; the first such output is layer 'dense1's; of train 1:[8,12)"),
             1u)
       << d.text();
 }
@@ -636,10 +636,19 @@ TEST(Session, NamesStepWorkerAndParameterOfARefusedGradient) {
   d.Forget();
   d.Answer(push, FrameType::kError, Answer::kNonFinite, 0, "dense1.weight[3] is nan");
   EXPECT_EQ(d.Count("fault NON_FINITE: step 1 (epoch 0, micro-batches from 4), worker w (id 1): "
-                    "dense1.weight[3] is nan"),
+                    "dense1.weight[3] is nan; of train 0:[4,8)"),
             1u)
       << d.text();
   EXPECT_EQ(d.Count("abandon unit 1"), 1u);
+}
+
+// Its shard tells the coordinator why: this worker is not to blame.
+TEST(Session, APartitionThatHasStoppedIsNoFaultOfTheWorker) {
+  Driver d;
+  const FrameHeader push = PushOfUnit1(d);
+  d.Answer(push, FrameType::kError, Answer::kStopped, 0, "the sum overflowed");
+  EXPECT_EQ(d.Count("fault"), 0u) << d.text();
+  EXPECT_EQ(d.Count("abandon unit 1"), 0u) << d.text();
 }
 
 // No orders come again that would take the job away.

@@ -77,19 +77,20 @@ void Partition::TakeEffect(PartitionLog::Entry entry) {
 void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite) {
   if (fault_.empty()) {
     fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));
+    diverged_ = true;
     Do(ReportFault{fault_, Origin()});
   }
   log_stopped_ = true;
   const auto refuse = [&](const auto& waiters) {
     for (const Waiter& waiter : waiters)
-      Refuse(waiter, Answer::kNonFinite, fault_, waiter.request.clock);
+      Refuse(waiter, Answer::kStopped, fault_, waiter.request.clock);
   };
   for (PartitionLog::Entry& behind : log_.pending()) {
     if (behind.record.lsn >= entry.record.lsn) refuse(std::exchange(behind.waiters, {}));
   }
   for (const auto& [replica, queue] : std::exchange(closes_, {})) refuse(queue);
   for (const auto& [partition, waiter] : std::exchange(reporters_, {})) refuse(Waiters{waiter});
-  RefuseHeld(Answer::kNonFinite, fault_);
+  RefuseHeld(Answer::kStopped, fault_);
   Do(Release{entry.payload});
 }
 

@@ -11,7 +11,7 @@ namespace starling {
 
 void Partition::OnClose(const FrameReceived& frame) {
   const FrameHeader& header = frame.header;
-  if (log_stopped_) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_});
+  if (log_stopped_) return Refuse(frame, {Verdict::kRefuse, Answer::kStopped, fault_});
   std::deque<Waiter>& queue = closes_[header.origin.replica];
   recheck_closes_ = true;
   for (Waiter& waiter : queue) {

@@ -41,8 +41,9 @@ void Partition::On(const Measured& measured) {
   }
   if (!fault_.empty()) return;
   fault_ = OverflowText(sum->record.slice, measured.first_non_finite, held_.step());
+  diverged_ = true;
   Do(ReportFault{fault_, Origin()});
-  RefuseHeld(Answer::kNonFinite, fault_);
+  RefuseHeld(Answer::kStopped, fault_);
 }
 
 void Partition::RefuseHeld(Answer answer, const std::string& text) {
@@ -124,7 +125,7 @@ void Partition::On(const DecisionReceived& decision) {
   if (held_.Find(kLossScaleSlice) != nullptr &&
       !NextLossScale(kLossScaleSlice, skipped, ordered_.loss_scale().log2, held_.step(), h.origin,
                      &loss_scale)) {
-    return RefuseHeld(Answer::kNonFinite, fault_);
+    return RefuseHeld(Answer::kStopped, fault_);
   }
   for (auto& [slice, sum] : held_.Take()) {
     if (!DefenceMasked(Defence::kSkipTogether)) sum.record.skipped = skipped;
@@ -149,7 +150,7 @@ void Partition::OnReport(const FrameReceived& frame) {
   if (h.key.run != config_.run) return refuse(Answer::kStaleRun, "this is another run");
   if (h.view < since_ || h.view > view_ || !IsPrimary())
     return refuse(Answer::kStaleView, StaleViewText(h));
-  if (log_stopped_) return refuse(Answer::kNonFinite, fault_);
+  if (log_stopped_) return refuse(Answer::kStopped, fault_);
   if (h.clock >= static_cast<Clock>(config_.steps)) {
     return refuse(Answer::kBadFrame,
                   absl::StrCat("step ", h.clock, "; the job has ", config_.steps, " steps"));

@@ -18,6 +18,7 @@ bool Partition::NextLossScale(SliceId slice, bool skipped, int log2, int64_t ste
   *next = scale.state();
   if (goes_on) return true;
   fault_ = LossScale::Stopped(static_cast<uint64_t>(step), origin.worker);
+  diverged_ = true;
   Do(ReportFault{fault_, origin});
   return false;
 }

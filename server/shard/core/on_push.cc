@@ -18,7 +18,7 @@ void Partition::OnPush(const FrameReceived& frame, absl::Time deadline) {
   if (Join(frame, slice)) return;
   if (EpochMustWait(header.key.work.epoch) || PolicyMustEnd(header.key.work))
     return Park(frame, deadline);
-  if (!fault_.empty()) return Refuse(frame, {Verdict::kRefuse, Answer::kNonFinite, fault_});
+  if (!fault_.empty()) return Refuse(frame, {Verdict::kRefuse, Answer::kStopped, fault_});
   if (OpensTooMuch(header.key.work.epoch, config_.ItemOf(header.key.work))) {
     return Refuse(frame,
                   {Verdict::kRefuse, Answer::kOverBudget,

@@ -42,7 +42,7 @@ bool Partition::TakesFrom(const FrameReceived& frame) {
     return h.view > view_ ? refuse(Answer::kNotHosted, "no orders for this view yet: try again")
                           : refuse(Answer::kStaleView, StaleViewText(h));
   }
-  if (!fault_.empty()) return refuse(Answer::kNonFinite, fault_);
+  if (!fault_.empty()) return refuse(Answer::kStopped, fault_);
   if (h.request_id < primary_round_) {  // overtaken: the primary waits for no answer to it
     if (frame.payload.value != 0) Do(Release{frame.payload});
     return false;
@@ -92,8 +92,7 @@ void Partition::On(const RecordReceived& received) {
     ++counters_.repeated_again;
     if (frame.payload.value != 0) Do(Release{frame.payload});
   } else if (!RepeatRecord(received.record, frame.payload) || !IsSame(received.digests)) {
-    return RefuseReplicated({frame.connection, frame.header, BufferId()}, Answer::kNonFinite,
-                            fault_);
+    return RefuseReplicated({frame.connection, frame.header, BufferId()}, Answer::kStopped, fault_);
   }
   AnswerPrimary(frame);
 }

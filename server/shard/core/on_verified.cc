@@ -22,14 +22,9 @@ void Partition::On(const Verified& verified) {
   if ((header.view < since_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
     return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
   }
-  if (verified.first_non_finite >= 0 && fault_.empty() && !DefenceMasked(Defence::kFiniteCheck)) {
-    fault_ = absl::StrCat(
-        "worker ", header.origin.worker.value, " sent a gradient that is not finite for ",
-        config_.name_of_element(header.key.slice, static_cast<uint32_t>(verified.first_non_finite)),
-        " in step ", config_.JobStep(header.key.work));
-    Do(ReportFault{fault_, header.origin});
-  }
-  if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kNonFinite, fault_);
+  if (!fault_.empty()) return RefuseInFlight(verified.payload, Answer::kStopped, fault_);
+  if (verified.first_non_finite >= 0 && !DefenceMasked(Defence::kFiniteCheck))
+    return RefuseNonFinite(verified.payload, static_cast<uint32_t>(verified.first_non_finite));
   if (ordered_.bsp()) return AddToTree(verified.payload);
   OrderContribution(verified.payload);
 }
@@ -65,6 +60,24 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
   return scalars;
 }
 
+// Nothing of the contribution counts. What others sent for the same work may be finite, but its
+// bytes were not kept. So may what its worker sent in another incarnation, or for another lease.
+void Partition::RefuseNonFinite(BufferId payload, uint32_t element) {
+  const InFlight refused = TakeInFlight(payload);
+  const FrameHeader& header = refused.header;
+  const std::string text = absl::StrCat("worker ", header.origin.worker.value,
+                                        " sent a gradient that is not finite for ",
+                                        config_.name_of_element(header.key.slice, element),
+                                        " in step ", config_.JobStep(header.key.work));
+  for (const Waiter& waiter : refused.waiters) {
+    const bool sender = waiter.request.origin == header.origin;
+    Refuse(waiter, sender ? Answer::kNonFinite : Answer::kOverBudget,
+           sender ? text : absl::StrCat(text, ", for the same work: send yours again"),
+           waiter.request.clock);
+  }
+  Do(Release{payload});
+}
+
 // The contribution stays in flight until it is applied, so that retries can join it.
 void Partition::OrderContribution(BufferId payload) {
   const FrameHeader& header = in_flight_.at(payload).header;
@@ -82,7 +95,7 @@ void Partition::OrderContribution(BufferId payload) {
   record.skipped = (header.flags & frame_flags::kSkipped) != 0;
   if (!NextLossScale(record.slice, record.skipped, header.loss_scale_log2,
                      config_.JobStep(record.work), header.origin, &record.loss_scale)) {
-    return RefuseInFlight(payload, Answer::kNonFinite, fault_);
+    return RefuseInFlight(payload, Answer::kStopped, fault_);
   }
   Order(std::move(record), payload, {});
 }

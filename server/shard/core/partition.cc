@@ -151,6 +151,7 @@ PartitionStatus Partition::Status() const {
   if (talk_.stage != Talk::Stage::kNone)
     status.set_backup_behind(log_.ordered().value - std::min(talk_.acked, log_.ordered()).value);
   status.set_fault(fault_);
+  status.set_diverged(diverged_);
   status.set_copies_differ(differs_);
   return status;
 }

@@ -218,6 +218,7 @@ class Partition {
   // on_verified.cc
   void On(const Verified& verified);
   void RefuseInFlight(BufferId payload, Answer answer, const std::string& text);
+  void RefuseNonFinite(BufferId payload, uint32_t element);
   void OrderContribution(BufferId payload);
   void AddToTree(BufferId payload);
   InFlight TakeInFlight(BufferId payload);
@@ -454,6 +455,7 @@ class Partition {
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
+  bool diverged_ = false;     // the fault is that sums of finite gradients are not finite
   bool log_stopped_ = false;  // because of the fault: a record will never take effect
   // Of the current Step.
   absl::Time now_;

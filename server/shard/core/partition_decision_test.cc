@@ -266,9 +266,9 @@ TEST(PartitionDecisionTest, AnOverflownSumStopsTheJobAndNamesTheParameter) {
       "the sum of the workers' gradients is not finite for w1[7] in step 0, although each worker's "
       "own was: it overflowed";
   EXPECT_EQ(t.Text(), absl::StrCat("\nmeasured b3 non-finite at 7\n  fault: ", fault,
-                                   "\n  c1 error #2 non-finite clock 0 lsn 0: ", fault,
+                                   "\n  c1 error #2 stopped clock 0 lsn 0: ", fault,
                                    "\n  release b2"
-                                   "\n  c1 error #3 non-finite clock 0 lsn 0: ",
+                                   "\n  c1 error #3 stopped clock 0 lsn 0: ",
                                    fault, "\n  release b3\n"));
   t.Step(Decision(t, 0, 1));
   t.Advance(kReportPeriod);
@@ -358,8 +358,8 @@ TEST(PartitionDecisionTest, ASumThatOverflowedInMergingRefusesWhatIsBehindIt) {
   t.Text();
   t.Step(Applied{sum, 3});
   const std::string text = t.Text();
-  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", first, " non-finite")));
-  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", second, " non-finite")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", first, " stopped")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", second, " stopped")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("release b", second)));
   EXPECT_THAT(text, HasSubstr("c11 error #"));
   report(1);

@@ -221,7 +221,7 @@ c1 r1.1 push s0 0:[64,68) skipped b18
   verify s0 b18
 verified b18
   fault: fp16: the gradient of step 16, by worker 1, overflowed with the loss scaled by 1, the least: numbers beyond 65504 arise without any scaling. Use precision: bf16, which has the range of fp32, a lower learning rate, or clip
-  c1 error #18 non-finite clock 0 lsn 0: fp16: the gradient of step 16, by worker 1, overflowed with the loss scaled by 1, the least: numbers beyond 65504 arise without any scaling. Use precision: bf16, which has the range of fp32, a lower learning rate, or clip
+  c1 error #18 stopped clock 0 lsn 0: fp16: the gradient of step 16, by worker 1, overflowed with the loss scaled by 1, the least: numbers beyond 65504 arise without any scaling. Use precision: bf16, which has the range of fp32, a lower learning rate, or clip
   release b18
 )");
 }
@@ -248,7 +248,8 @@ TEST(PartitionOverflowTest, ANonFiniteGradientIsStillRefused) {
   FrameHeader h = t.PushHeader(1, 0, 0, 0, 4);
   h.flags = kSkipped;
   t.Verify(t.Send(h), Transcript::kDigest, 3);
-  EXPECT_THAT(t.Text(), HasSubstr("fault: worker 1 sent a gradient that is not finite for w0[3]"));
+  EXPECT_THAT(t.Text(),
+              HasSubstr("non-finite clock 0 lsn 0: worker 1 sent a gradient that is not"));
 }
 
 TEST(PartitionOverflowTest, AJobOfAnotherPrecisionSkipsNothing) {

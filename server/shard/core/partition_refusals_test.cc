@@ -2,6 +2,7 @@
 // ones.
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
@@ -103,7 +104,7 @@ TEST(PartitionRefusalsTest, BadBytesAreNotApplied) {
   push = t.Push(1, 0, 0, 0, 4);
   t.Push(2, 0, 0, 0, 4);
   t.Verify(push, Transcript::kDigest, /*first_non_finite=*/3);
-  t.Push(2, 0, 0, 4, 4);
+  t.Push(2, 0, 0, 0, 4);
   EXPECT_EQ(t.Text(), R"(
 c1 r1.1 push s0 0:[0,4) b3
   verify s0 b3
@@ -115,14 +116,28 @@ c1 r1.1 push s0 0:[0,4) b4
 c2 r2.1 push s0 0:[0,4) b5
   release b5
 verified b4 non-finite at 3
-  fault: worker 1 sent a gradient that is not finite for w0[3] in step 0
   c1 error #4 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  c2 error #5 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
+  c2 error #5 over-budget clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0, for the same work: send yours again
   release b4
-c2 r2.1 push s0 0:[4,8) b6
-  c2 error #6 non-finite clock 0 lsn 0: worker 1 sent a gradient that is not finite for w0[3] in step 0
-  release b6
+c2 r2.1 push s0 0:[0,4) b6
+  verify s0 b6
 )");
+  EXPECT_EQ(t.partition().Status().fault(), "");
+}
+
+// It was started again, or has another lease: these are other bytes.
+TEST(PartitionRefusalsTest, AnotherAttemptOfTheSameWorkerIsNotBlamed) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  const uint64_t first = t.Push(1, 0, 0, 0, 4);
+  FrameHeader header = t.PushHeader(1, 0, 0, 0, 4);
+  ++header.origin.attempt;
+  const uint64_t second = t.Send(header);
+  t.Text();
+  t.Verify(first, Transcript::kDigest, /*first_non_finite=*/3);
+  const std::string text = t.Text();
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", first, " non-finite")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("c1 error #", second, " over-budget")));
 }
 
 TEST(PartitionRefusalsTest, MalformedFramesAreRefusedWithWhatWasExpected) {

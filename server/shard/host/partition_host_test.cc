@@ -270,13 +270,13 @@ TEST_F(PartitionHostTest, ASumThatOverflowsChangesNothingAndStopsTheJobByName) {
     const std::string name = plan_->description.spec().model().parameters(0).name();
     EXPECT_EQ(status_.fault(), "the sum of the workers' gradients is not finite for " + name +
                                    "[0] in step 0, although each worker's own was: it overflowed");
-    EXPECT_EQ(Last().header.answer, Answer::kNonFinite);
+    EXPECT_EQ(Last().header.answer, Answer::kStopped);
     EXPECT_EQ(status_.sealed_steps(), 0u);
     Pull(0);
     ASSERT_EQ(Last().header.type, FrameType::kValue);
     EXPECT_EQ(Last().First(), 0);
     Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 3e38f);  // again
-    EXPECT_EQ(Last().header.answer, Answer::kNonFinite);
+    EXPECT_EQ(Last().header.answer, Answer::kStopped);
   }
 }
 

@@ -12,6 +12,10 @@ std::string Text(const WorkRange& w) {
                       w.first + w.count, ")");
 }
 
+std::string Text(const Work& w) {
+  return Text(WorkRange{static_cast<WorkPurpose>(w.purpose()), w.epoch(), w.first(), w.count()});
+}
+
 std::string Text(absl::Span<const WorkRange> ranges) {
   return absl::StrJoin(ranges, " + ",
                        [](std::string* out, const WorkRange& w) { absl::StrAppend(out, Text(w)); });
@@ -56,14 +60,13 @@ std::string Text(const WorkerReport& r) {
   if (r.leases_done_size() > 0)
     absl::StrAppend(&text, " done {", absl::StrJoin(r.leases_done(), ","), "}");
   for (const StepMetrics& m : r.finished()) {
-    absl::StrAppend(&text, " finished ",
-                    Text(WorkRange{static_cast<WorkPurpose>(m.work().purpose()), m.work().epoch(),
-                                   m.work().first(), m.work().count()}));
+    absl::StrAppend(&text, " finished ", Text(m.work()));
   }
   for (const Inspection& i : r.inspections()) absl::StrAppend(&text, " inspected ", i.request());
   if (r.has_fault())
     absl::StrAppend(&text, " fault ", Fault::Kind_Name(r.fault().kind()), ": ",
                     r.fault().message());
+  if (r.fault().has_work()) absl::StrAppend(&text, "; of ", Text(r.fault().work()));
   return absl::StrCat(text, r.drained() ? " drained" : r.draining() ? " draining" : "");
 }
 
@@ -78,9 +81,7 @@ std::string Text(const WorkerOrders& o) {
     absl::StrAppend(&text, " ", m.worker(), ".", m.incarnation());
   absl::StrAppend(&text, " }");
   for (const Lease& l : o.leases()) {
-    absl::StrAppend(&text, " lease ", l.id(), " ",
-                    Text(WorkRange{static_cast<WorkPurpose>(l.work().purpose()), l.work().epoch(),
-                                   l.work().first(), l.work().count()}));
+    absl::StrAppend(&text, " lease ", l.id(), " ", Text(l.work()));
   }
   return text;
 }

@@ -18,6 +18,7 @@ const char* AnswerName(Answer answer) {
     case Answer::kBadFrame: return "bad-frame";
     case Answer::kBadDigest: return "bad-digest";
     case Answer::kNonFinite: return "non-finite";
+    case Answer::kStopped: return "stopped";
     case Answer::kOverBudget: return "over-budget";
     case Answer::kStaleClock: return "stale-clock";
   }
