@@ -246,6 +246,13 @@ TEST(JobFile, ReadsHowOftenToGoBack) {
   EXPECT_THAT(std::string(ValidateSpec(sent).message()), HasSubstr("maxRestarts"));
 }
 
+TEST(JobFile, ReadsWhetherToGoBackIfValuesAreNotFinite) {
+  EXPECT_FALSE(Parse(kGood)->go_back_if_not_finite());
+  EXPECT_TRUE(Parse(absl::StrCat(kGood, "  goBackIfNotFinite: true\n"))->go_back_if_not_finite());
+  const auto wrong = Parse(absl::StrCat(kGood, "  goBackIfNotFinite: maybe\n"));
+  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("goBackIfNotFinite"));
+}
+
 TEST(JobFile, ReadsWhatToRecompute) {
   EXPECT_FALSE(Parse(kGood)->has_recompute());
   const auto with = [](const char* policy) {

@@ -218,6 +218,9 @@ Field SpecField() {
                Integer("maxRestarts", {0, 1000}, absl::StrCat(limits::kRestartsPerJob),
                        "goes back so often to its last checkpoint, when both copies of parameters "
                        "are lost, before it takes a new one; then it fails")),
+          Leaf("goBackIfNotFinite", T::kBoolean, "false",
+               "goes back to its last checkpoint when a worker is quarantined for values that are "
+               "not finite, and, once, when they are the job's own"),
           Group("workers", T::kMap, "how many",
                 {Into("workers_min", Integer("min", {1, limits::kWorkersPerJobMax}, "1",
                                              "starts with at least so many")),

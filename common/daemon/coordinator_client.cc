@@ -147,6 +147,7 @@ RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& add
   request.set_insecure(insecure);
   std::random_device random;
   request.set_nonce((uint64_t{random()} << 32) | random());
+  request.set_process(request.nonce());
   char host[256] = {};
   if (gethostname(host, sizeof(host) - 1) == 0) request.set_host(host);
   request.set_cores(std::thread::hardware_concurrency());

@@ -426,6 +426,7 @@ TEST_F(Services, RegistersWithIdentity) {
   EXPECT_EQ(request.role(), WORKER);
   EXPECT_EQ(request.version().protocol(), ProtocolVersion());
   EXPECT_NE(request.nonce(), MakeRegisterRequest(worker_, "127.0.0.1:1").nonce());
+  EXPECT_NE(request.process(), 0u);
   client->Register(request, absl::Seconds(10), [&](auto reply) { done.set_value(reply); });
   const absl::StatusOr<RegisterReply> reply = done.get_future().get();
   ASSERT_TRUE(reply.ok()) << reply.status();

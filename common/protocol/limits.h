@@ -86,6 +86,9 @@ inline constexpr size_t kListBytesMax = 2 << 20;  // a page ends with the entry 
 inline constexpr uint32_t kPolicyChangesWaitingMax = 4;  // per job
 inline constexpr uint32_t kPoliciesPerJobMax = 256;
 inline constexpr uint32_t kRestartsPerJob = 3;  // maxRestarts, if the job file has none
+// So often a worker may report values that are not finite where others find finite ones, before it
+// is quarantined.
+inline constexpr int kNonFinitePerWorker = 3;
 inline constexpr uint64_t kWarningsPerJobMax = 20;
 inline constexpr size_t kLogEntriesPerJobMax = 10'000;
 // Per job; neighbours are merged when there are more.

@@ -9,8 +9,9 @@ namespace {
 
 using admin::MetricsText;
 
-constexpr const char* kWorkerStates[] = {"idle",     "preparing", "training", "evaluating",
-                                         "draining", "left",      "lost",     "unknown"};
+constexpr const char* kWorkerStates[] = {"idle",       "preparing", "training",
+                                         "evaluating", "draining",  "quarantined",
+                                         "left",       "lost",      "unknown"};
 constexpr const char* kShardStates[] = {"ready", "draining", "silent", "left", "lost", "unknown"};
 constexpr JobState kJobStates[] = {PENDING, RUNNING, SUCCEEDED, FAILED, CANCELLED};
 
@@ -103,9 +104,8 @@ void AddCheckpoints(const JobStatus& job, const MetricsText::Labels& labels, Met
 
 void AddJob(const JobStatus& job, MetricsText& metrics) {
   const MetricsText::Labels labels = {{"job_name", job.name()}};
-  metrics.Counter("starling_job_restarts_total",
-                  "How often the job went back to a checkpoint, since values were lost.", labels,
-                  job.restarts());
+  metrics.Counter("starling_job_restarts_total", "How often the job went back to a checkpoint.",
+                  labels, job.restarts());
   const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
     metrics.Gauge(name, help, labels, value);
   };

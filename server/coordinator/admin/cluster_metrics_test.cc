@@ -37,6 +37,7 @@ TEST(ClusterMetrics, CountsByState) {
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"training\"} 2\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"lost\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"idle\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("starling_coordinator_workers{state=\"quarantined\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_shards{state=\"ready\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"FAILED\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_coordinator_jobs{state=\"SUCCEEDED\"} 5000\n"));

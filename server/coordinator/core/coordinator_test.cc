@@ -312,7 +312,8 @@ TEST_F(CoordinatorTest, ADeadShardFailsItsJobsByNameAndTheClusterStaysUsable) {
   EXPECT_TRUE(cluster.shards["ps-1"].reports.Holds(3));
 }
 
-TEST_F(CoordinatorTest, ANonFiniteLossStopsTheJobUnderEveryPolicy) {
+// No other worker can be asked for it.
+TEST_F(CoordinatorTest, ANonFiniteLossOfAnUnknownItemStopsTheJobUnderEveryPolicy) {
   for (const Policy::Kind policy : {Policy::BSP, Policy::SSP, Policy::ASYNC}) {
     MiniCluster other;
     other.train_samples = 4000;

@@ -114,6 +114,7 @@ class Core {
   static const Restore& FirstSource(const Job& job);
   const CheckpointInfo* FindToGoBackTo(const Job& job, uint64_t below = UINT64_MAX) const;
   bool MayRollBack(const Job& job, bool counts) const;
+  std::string HowToContinue(const Job& job) const;
   std::string WhyNoRollback(const Job& job) const;
   void BeginRollback(Job& job, const std::string& what, bool counts, absl::Duration wait);
   void AdvanceRollback(Job& job);
@@ -253,6 +254,15 @@ class Core {
   void TakeMetrics(Job& job, const WorkerReport& report);
   void TakeFault(Worker& worker, const Fault& fault);
 
+  // non_finite.cc: losses and gradients that are not finite
+  void TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std::string& text);
+  void Diverge(Job& job, const std::string& what);
+  void ReviewNonFinite(Job& job);
+  bool Blame(const Worker& worker, Job& job);
+  void Quarantine(Worker& worker, Job& job);
+  bool MayBeChecked(const Job& job, uint32_t suspect) const;
+  static bool IsDone(const Job& job, const ItemAt& at);
+
   // on_shard_report.cc
   void TakeHeld(Shard& shard, const ShardReport& report);
   void SetHeld(Shard& shard, const HeldJob& held);
@@ -278,6 +288,7 @@ class Core {
 
   // schedule.cc
   void Schedule();
+  static bool HasDevice(const Worker& worker, const Job& job);
   static bool MayServe(const Worker& worker, const Job& job);
   static bool MayTake(const Worker& worker, const Job& job);
   bool IsFree(const Worker& worker) const;

@@ -94,9 +94,11 @@ struct Worker : Daemon {
     bool ask_again = false;                      // once it is idle, since the cause may be gone
     absl::Time ask_at = absl::InfiniteFuture();  // sets ask_again
     int times = 0;                               // how often it was set aside without progress
+    bool quarantined = false;                    // in later eras, too
   };
   std::map<uint64_t, Aside> aside;  // by job
   bool slow_to_look = false;        // its last inspection of data took too long
+  bool quarantined() const { return !stored.quarantine().empty(); }
   bool releasing() const { return member_of != 0 && job != member_of; }
   bool idle() const {
     return live() && job == 0 && member_of == 0 && !report.draining() &&

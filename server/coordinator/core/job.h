@@ -36,6 +36,22 @@ struct Departure {  // a member that was lost
   absl::Time last_heard;
 };
 
+// A global batch, by its item in an epoch's pass.
+struct ItemAt {
+  Purpose purpose = PURPOSE_UNSPECIFIED;
+  uint32_t epoch = 0;
+  uint64_t item = 0;
+  auto operator<=>(const ItemAt&) const = default;
+};
+
+// A worker found that an item is not finite.
+struct Suspicion {
+  uint32_t worker = 0;
+  uint64_t incarnation = 0;
+  std::string name;    // of the worker
+  bool asked = false;  // it may do the item itself, so that it proves nothing when that is done
+};
+
 struct Evaluation {
   std::optional<LeaseTable> leases;
   RangeSums sums;
@@ -178,7 +194,11 @@ struct Job {
   std::optional<EvaluationSeen> evaluation_seen;  // the first evaluation in progress
   absl::Time evaluation_moved;                    // when evaluation_seen last changed
 
-  std::string inspector;      // the worker that inspected the data; empty after a restart
+  std::string inspector;  // the worker that inspected the data; empty after a restart
+  // Of items that are not done yet. Not durable, like the next.
+  std::map<ItemAt, Suspicion> non_finite;
+  // By whether it was in BSP, and worker: how often others found finite values where it did not.
+  std::map<std::pair<bool, uint32_t>, int> blamed;
   bool told_waiting = false;  // the log says what the job waits for
   bool has_turn = false;      // PENDING: see MayHaveTurn
   // Since when every worker that could serve it has been set aside.

@@ -47,7 +47,7 @@ void Core::AddMember(Job& job, Worker& worker) {
   std::sort(roster.mutable_members()->begin(), roster.mutable_members()->end(),
             [](const Member& a, const Member& b) { return a.replica() < b.replica(); });
   worker.member_of = job.uid();
-  // The count of times without progress outlives this.
+  // The count of times outlives this.
   if (const auto it = worker.aside.find(job.uid());
       it != worker.aside.end() && it->second.times == 0) {
     worker.aside.erase(it);
@@ -88,8 +88,9 @@ void Core::RemoveMember(Worker& worker, const std::string& why) {
 
 bool Core::IsSetAside(const Worker& worker, const Job& job) {
   const auto it = worker.aside.find(job.uid());
-  if (it == worker.aside.end() || it->second.era != job.stored.description().run().era())
-    return false;
+  if (it == worker.aside.end()) return false;
+  if (it->second.quarantined) return true;
+  if (it->second.era != job.stored.description().run().era()) return false;
   // A retry must not take the worker from another job.
   return !it->second.ask_again || (worker.job != 0 && worker.job != job.uid());
 }
@@ -166,14 +167,15 @@ void Core::SetAside(Worker& worker, Job& job, Fault::Kind kind, const std::strin
 }
 
 // Ends a job without members if all workers that could serve it are set aside for lasting causes.
-// Lack of memory and lack of progress may pass. Other causes last, unless a lost worker returns
-// without them.
+// Lack of memory and of progress may pass, and values that are not finite until the worker is
+// quarantined. Other causes last, unless a lost worker returns without them.
 void Core::EndUnserved(Job& job) {
   const std::vector<const Worker*> aside = SetAsideFor(job);
   const bool served = job.state.roster().members_size() > 0;
   const bool lasts = std::all_of(aside.begin(), aside.end(), [&](const Worker* worker) {
-    const Fault::Kind kind = worker->aside.at(job.uid()).kind;
-    return kind != Fault::NO_ROOM && kind != Fault::KIND_UNSPECIFIED;
+    const Worker::Aside& why = worker->aside.at(job.uid());
+    return why.kind != Fault::NO_ROOM && why.kind != Fault::KIND_UNSPECIFIED &&
+           (why.kind != Fault::NON_FINITE || why.quarantined || worker->quarantined());
   });
   if (served || aside.empty() || !lasts || OthersMayServe(job, nullptr)) {
     job.unserved_since = absl::InfiniteFuture();

@@ -185,8 +185,20 @@ void Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
   for (const Worker* worker : SetAsideFor(job)) {
     back.insert(worker->name());
     const Worker::Aside& aside = worker->aside.at(job.uid());
-    evidence.set_aside.push_back({worker->name(), worker->stored.registration().address(),
-                                  aside.why, aside.kind == Fault::NO_ROOM});
+    using Cause = explain::SetAsideEvidence::Cause;
+    const Cause cause = aside.quarantined || worker->quarantined() ? Cause::kQuarantined
+                        : aside.kind == Fault::NON_FINITE          ? Cause::kSuspected
+                        : aside.kind == Fault::NO_ROOM             ? Cause::kNoMemory
+                                                                   : Cause::kUnfit;
+    evidence.set_aside.push_back(
+        {worker->name(), worker->stored.registration().address(), aside.why, cause});
+  }
+  for (const auto& [id, worker] : workers_) {
+    if (!worker.live() || !worker.quarantined() || back.contains(worker.name())) continue;
+    if (!HasDevice(worker, job)) continue;
+    evidence.set_aside.push_back({worker.name(), worker.stored.registration().address(),
+                                  worker.stored.quarantine(),
+                                  explain::SetAsideEvidence::Cause::kQuarantined});
   }
   const bool too_few =
       static_cast<uint32_t>(job.state.roster().members_size()) < job.spec().workers_min();

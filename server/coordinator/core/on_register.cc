@@ -108,6 +108,12 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
   cluster_.set_last_incarnation(cluster_.last_incarnation() + 1);
   SaveCluster();
 
+  // What is quarantined, or was blamed, is the process.
+  if (is_worker && daemon->stored.registration().process() != request.process()) {
+    daemon->stored.clear_quarantine();
+    for (auto& [uid, job] : jobs_)
+      std::erase_if(job.blamed, [id](const auto& entry) { return entry.first.second == id; });
+  }
   *daemon->stored.mutable_registration() = request;
   daemon->stored.set_incarnation(cluster_.last_incarnation());
   daemon->stored.set_fenced(false);

@@ -140,6 +140,7 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   if (!known.fault().empty()) {
     const std::string what =
         absl::StrCat("partition ", partition, " on ", shard.name(), ": ", known.fault());
+    if (known.diverged()) return Diverge(job, what);
     // It could not read its first values, perhaps only now. As each time counts, that has an end.
     const bool first_values = job.run().era() > 0 && known.value_bytes() == 0;
     if (first_values && MayRollBack(job, /*counts=*/true))

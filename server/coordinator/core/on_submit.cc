@@ -211,7 +211,8 @@ bool Core::AskWorkerToInspect(Submission& submission) {
                                    [](const auto& entry) { return entry.second.worker != 0; });
   const bool full = static_cast<size_t>(asked) >= limits::kSubmissionsMax;
   const auto rank = [](const Worker& worker) {
-    return 2 * (worker.slow_to_look || !worker.aside.empty()) + !worker.idle();
+    const bool last = worker.slow_to_look || worker.quarantined() || !worker.aside.empty();
+    return 2 * last + !worker.idle();
   };
   const Worker* best = nullptr;
   for (const auto& [id, worker] : workers_) {

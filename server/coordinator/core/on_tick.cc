@@ -52,7 +52,9 @@ void Core::On(const event::Tick& event) {
   }
   for (Job* const running : JobsIn(RUNNING)) {
     Job& job = *running;
-    if (job.state.roster().members_size() == 0) EndUnserved(job);
+    // The review of another job may have ended this one.
+    if (job.running() && job.state.roster().members_size() == 0) EndUnserved(job);
+    if (job.running()) ReviewNonFinite(job);
     if (!job.running()) continue;
     advance_.insert(job.uid());
     if (now_ - job.running_since >= kRunningSavePeriod) SaveState(job);

@@ -212,8 +212,7 @@ void Core::TakeMetrics(Job& job, const WorkerReport& report) {
 }
 
 // Only faults of the job that the worker is ordered to serve count, since a worker that was set
-// aside repeats its fault until it has new orders. Non-finite values are the job's fault, all
-// others the worker's.
+// aside repeats its fault until it has new orders.
 void Core::TakeFault(Worker& worker, const Fault& fault) {
   Job* job = FindRunning(fault.run().job_uid());
   if (job == nullptr || !SameRun(fault.run(), job->run())) return;
@@ -223,7 +222,7 @@ void Core::TakeFault(Worker& worker, const Fault& fault) {
           ? absl::StrCat(worker.name(), " reported a fault of kind ",
                          Fault::Kind_Name(fault.kind()), " without a message: see its log")
           : std::string(CutUtf8(fault.message(), limits::kFaultBytesMax));
-  if (fault.kind() == Fault::NON_FINITE) return End(*job, FAILED, text);
+  if (fault.kind() == Fault::NON_FINITE) return TakeNonFinite(worker, *job, fault, text);
   SetAside(worker, *job, fault.kind(), text);
 }
 

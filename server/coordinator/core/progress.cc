@@ -279,13 +279,16 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   schedule_ = true;
 }
 
-// Its workers are free, and what was known of the run is void.
+// Its workers are free, and what was known of the run is void, but for a quarantine: the job may go
+// on in another era.
 void Core::ReleaseRun(Job& job) {
   for (auto& [id, worker] : workers_) {
     if (worker.job == job.uid() || worker.member_of == job.uid()) touched_workers_.insert(id);
     if (worker.job == job.uid()) worker.job = 0;
     if (worker.member_of == job.uid()) worker.member_of = 0;
-    worker.aside.erase(job.uid());
+    const auto aside = worker.aside.find(job.uid());
+    if (aside != worker.aside.end() && (job.over() || !aside->second.quarantined))
+      worker.aside.erase(aside);
   }
   job.training.reset();
   job.evaluations.clear();
@@ -298,6 +301,7 @@ void Core::ReleaseRun(Job& job) {
   job.seconds_per_item.clear();
   job.guard.reset();
   job.evaluation_seen.reset();
+  job.non_finite.clear();
   job.recovering = false;
 }
 

@@ -1,7 +1,8 @@
-// A job that has lost values goes back to its newest checkpoint
+// A job whose values are lost, or not to be trusted, goes back to its newest checkpoint
 // (docs/decisions/0013-checkpoints.md, part 4).
 //
-//   RUNNING ── values lost ──> PENDING, rolls back ── manifest read ──> PENDING, of the next era
+//   RUNNING ── values lost, not finite ──> PENDING, rolls back
+//   PENDING, rolls back ── manifest read ──> PENDING, of the next era
 //   PENDING, rolls back ── no checkpoint can be read ──> FAILED
 //
 // One without a checkpoint of its own goes back to the one that it began with, if it did; so it
@@ -73,15 +74,18 @@ bool Core::MayRollBack(const Job& job, bool counts) const {
   return !checkpoints_listed_ || sealing || FindToGoBackTo(job) != nullptr;
 }
 
-// Of a job that ends; empty: there is nothing to go back to.
-std::string Core::WhyNoRollback(const Job& job) const {
+// Of a job that ends, like the next; empty: from nothing.
+std::string Core::HowToContinue(const Job& job) const {
   const CheckpointInfo* last = FindToGoBackTo(job);
-  if (last == nullptr) return "";
-  const auto id = ParseCheckpointId(last->id());
-  const std::string from = StartsOver(job, *id)
-                               ? ""
-                               : absl::StrCat("; it can be continued from checkpoint ", last->id(),
-                                              " (starling checkpoint restore)");
+  if (last == nullptr || StartsOver(job, *ParseCheckpointId(last->id()))) return "";
+  return absl::StrCat("; it can be continued from checkpoint ", last->id(),
+                      " (starling checkpoint restore)");
+}
+
+// Empty: there is nothing to go back to.
+std::string Core::WhyNoRollback(const Job& job) const {
+  if (FindToGoBackTo(job) == nullptr) return "";
+  const std::string from = HowToContinue(job);
   const uint32_t most = RestartsMax(job.spec());
   if (most == 0) return absl::StrCat("; the job does not go back by itself (maxRestarts: 0)", from);
   return absl::StrCat("; the job has gone back ", job.state.restarts(),
@@ -96,7 +100,7 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   // What only lacks its manifest gets it, and is what the job goes back to.
   if (attempt && !attempt->given_up && attempt->stage != CheckpointAttempt::Stage::kSealing &&
       attempt->stage != CheckpointAttempt::Stage::kDropping)
-    NoCheckpointYet(job, "values of the job are lost", absl::ZeroDuration());
+    NoCheckpointYet(job, "the job goes back to an earlier one", absl::ZeroDuration());
   ChangeViews(job, [&] {
     SetState(job, PENDING);
     job.state.set_running_us(running_us);

@@ -26,9 +26,12 @@ std::string Count(uint64_t count, const std::string& noun) {
 
 }  // namespace
 
+bool Core::HasDevice(const Worker& worker, const Job& job) {
+  return job.spec().device() != DEVICE_GPU || worker.stored.registration().gpu();
+}
+
 bool Core::MayServe(const Worker& worker, const Job& job) {
-  const bool device = job.spec().device() != DEVICE_GPU || worker.stored.registration().gpu();
-  return device && !IsSetAside(worker, job);
+  return HasDevice(worker, job) && !worker.quarantined() && !IsSetAside(worker, job);
 }
 
 // A worker that is still releasing the run is not ordered to it again before it has. One that has
@@ -41,7 +44,8 @@ bool Core::MayTake(const Worker& worker, const Job& job) {
 // Idle, or about to be. Such a worker may be ordered to a job and serves it once it has released
 // the last one.
 bool Core::IsFree(const Worker& worker) const {
-  return worker.live() && worker.job == 0 && !worker.report.draining() && !Hangs(worker);
+  return worker.live() && worker.job == 0 && !worker.report.draining() && !worker.quarantined() &&
+         !Hangs(worker);
 }
 
 uint32_t Core::Supply::all() const {
@@ -424,8 +428,17 @@ std::string Core::WaitsFor(const Job& job) const {
   const std::string held =
       keep.empty() ? "" : absl::StrCat(", of which ", absl::StrJoin(keep, ", "));
   if (supply.all() < least) {
+    const auto quarantined =
+        std::count_if(workers_.begin(), workers_.end(), [&](const auto& entry) {
+          return entry.second.live() && entry.second.quarantined() && HasDevice(entry.second, job);
+        });
+    const std::string unused =
+        quarantined == 0
+            ? ""
+            : absl::StrCat(", and ", quarantined,
+                           " that no job uses (quarantined: see starling get workers)");
     return absl::StrCat("needs ", Count(least, "worker"), device,
-                        " (workers.min); the cluster has ", supply.all(), held, ": start ",
+                        " (workers.min); the cluster has ", supply.all(), held, unused, ": start ",
                         least - supply.all(), " more with `", options_.worker_command, "`");
   }
   const Job* const back = JobThatComesBack();

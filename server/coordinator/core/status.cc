@@ -260,7 +260,9 @@ Status Core::DaemonStatus(const Daemon& daemon) const {
 WorkerStatus Core::StatusOf(const Worker& worker) const {
   WorkerStatus status = DaemonStatus<WorkerStatus>(worker);
   status.set_clock(worker.report.clock());
-  status.set_trouble(std::string(CutUtf8(worker.report.trouble(), limits::kFaultBytesMax)));
+  const std::string& trouble =
+      worker.quarantined() ? worker.stored.quarantine() : worker.report.trouble();
+  status.set_trouble(std::string(CutUtf8(trouble, limits::kFaultBytesMax)));
   if (worker.report.has_memory()) *status.mutable_memory() = worker.report.memory();
   const uint64_t uid = worker.member_of != 0 ? worker.member_of : worker.job;
   auto job = jobs_.find(uid);
@@ -279,6 +281,7 @@ std::string Core::StateOf(const Worker& worker) const {
   }
   return worker.fenced()            ? worker.left() ? "left" : "lost"
          : !worker.heard            ? "unknown"
+         : worker.quarantined()     ? "quarantined"
          : worker.report.draining() ? "draining"
          : evaluating               ? "evaluating"
          : worker.member_of != 0    ? "training"
@@ -308,6 +311,9 @@ std::vector<std::string> Core::Warnings() const {
         absl::StrCat(Listed(std::move(open)),
                      " started with --insecure: anyone who reaches the port can read and ",
                      "change everything; use --tls-cert, --tls-key and --tls-ca"));
+  }
+  for (const auto& [id, worker] : workers_) {
+    if (worker.live() && worker.quarantined()) warnings.push_back(worker.stored.quarantine());
   }
   if (std::string text = RetentionText(); !text.empty()) warnings.push_back(std::move(text));
   return warnings;

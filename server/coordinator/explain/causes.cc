@@ -44,6 +44,14 @@ constexpr Cause kCauses[] = {
      "`starling advise batch`"},
     {"set-aside", "", "a worker cannot serve the job, which does without it",
      "mend what the finding says, and restart that worker"},
+    {"not-finite", "",
+     "a worker found a loss or gradient that is not finite; another one does the same work, which "
+     "tells whether it or the job is to blame",
+     "wait; where it is the job, it ends: see its reason"},
+    {"quarantined", "",
+     "a worker computed what is not finite again and again, where others did not: the job does "
+     "without it",
+     "check its machine's memory and GPU, and restart it"},
     {"policy-change", "s",
      "workers hold until a change of the policy takes effect; since it was asked for",
      "wait; the worker or shard that the log's last lines do not name is the one that it waits "
@@ -60,8 +68,10 @@ constexpr Cause kCauses[] = {
      "when",
      "mend what the sentence names: the disk, its mount on that shard, or what keeps the job from "
      "its next step"},
-    {"went-back", "", "both copies of parameters were lost: the job went back to a checkpoint",
-     "see why these shards died at once, and take checkpoints more often if too much was lost"},
+    {"went-back", "",
+     "both copies of parameters were lost, or values were not finite: the job went back to a "
+     "checkpoint",
+     "mend what the sentence names, and take checkpoints more often if too much was lost"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
      "staleness"},

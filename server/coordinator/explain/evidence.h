@@ -44,7 +44,13 @@ struct SetAsideEvidence {
   std::string name;
   std::string address;
   std::string why;
-  bool no_memory = true;  // `why` has the sizes; false: it cannot serve the job at all
+  enum class Cause {
+    kNoMemory,    // `why` has the sizes
+    kUnfit,       // it cannot serve the job at all
+    kSuspected,   // it found values that are not finite; others do the same work
+    kQuarantined  // it did so again and again, and others did not
+  };
+  Cause cause = Cause::kNoMemory;
 };
 
 struct ShardEvidence {

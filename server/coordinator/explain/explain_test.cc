@@ -258,6 +258,26 @@ TEST(ExplainTest, AWorkerWithoutMemory) {
       << "why there is none comes first, however many they are";
 }
 
+TEST(ExplainTest, AQuarantinedWorker) {
+  Evidence evidence = HealthyJob();
+  evidence.workers.pop_back();
+  evidence.set_aside.push_back({"worker-2", "10.0.2.2:70", "worker-2 is quarantined: what it",
+                                SetAsideEvidence::Cause::kQuarantined});
+  const Finding finding = Only(evidence, "quarantined");
+  EXPECT_EQ(finding.subject(), "worker-2");
+  ExpectSays(finding, "which it must not use: worker-2 is quarantined");
+}
+
+TEST(ExplainTest, AWorkerThatIsOnlySuspectedIsNotToBeRestarted) {
+  Evidence evidence = HealthyJob();
+  evidence.workers.pop_back();
+  evidence.set_aside.push_back({"worker-2", "10.0.2.2:70", "step 7: the loss is not finite",
+                                SetAsideEvidence::Cause::kSuspected});
+  const Finding finding = Only(evidence, "not-finite");
+  ExpectSays(finding, "until another worker has done the same work: step 7");
+  EXPECT_EQ(finding.remedy().find("restart"), std::string::npos) << finding.remedy();
+}
+
 TEST(ExplainTest, NoWorkers) {
   Evidence evidence = HealthyJob();
   evidence.workers.clear();

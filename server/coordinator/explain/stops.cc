@@ -173,19 +173,33 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
                Weight::kStops, 0.5);  // ranks behind the missing workers
 }
 
+struct SetAsideWords {
+  const char* cause;
+  const char* text;
+};
+
+SetAsideWords WordsOf(SetAsideEvidence::Cause cause) {
+  switch (cause) {
+    case SetAsideEvidence::Cause::kNoMemory: return {"no-memory", ", which has no memory for it: "};
+    case SetAsideEvidence::Cause::kUnfit: break;
+    case SetAsideEvidence::Cause::kSuspected:
+      return {"not-finite", ", until another worker has done the same work: "};
+    case SetAsideEvidence::Cause::kQuarantined: return {"quarantined", ", which it must not use: "};
+  }
+  return {"set-aside", ", which cannot serve it: "};
+}
+
 void FindSetAside(const Evidence& evidence, Findings& findings) {
   const size_t others = evidence.workers.size();  // including those that prepare
   if (others >= evidence.workers_max) return;     // they do its share
   for (const SetAsideEvidence& worker : evidence.set_aside) {
-    findings.Add(
-        worker.no_memory ? "no-memory" : "set-aside", worker.name, 0,
-        absl::StrCat(
-            "the job ", others == 0 ? "waits for a worker other than " : "goes on without ",
-            At(worker.name, worker.address),
-            worker.no_memory ? ", which has no memory for it: " : ", which cannot serve it: ",
-            worker.why),
-        others == 0 ? Weight::kStops : Weight::kSlows,
-        ShareOfEach(others, evidence.set_aside.size()));
+    const SetAsideWords words = WordsOf(worker.cause);
+    findings.Add(words.cause, worker.name, 0,
+                 absl::StrCat("the job ",
+                              others == 0 ? "waits for a worker other than " : "goes on without ",
+                              At(worker.name, worker.address), words.text, worker.why),
+                 others == 0 ? Weight::kStops : Weight::kSlows,
+                 ShareOfEach(others, evidence.set_aside.size()));
   }
 }
 

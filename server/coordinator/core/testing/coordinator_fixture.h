@@ -35,6 +35,19 @@ class CoordinatorTest : public ::testing::Test {
     const auto* status = std::get_if<absl::Status>(&reply);
     return status == nullptr ? absl::OkStatus() : *status;
   }
+  // The worker, which serves job "a", reports that the item of its open epoch is not finite.
+  void Finds(const std::string& name, uint64_t item) {
+    MiniCluster::MiniWorker& worker = cluster.workers[name];
+    const JobReply job = cluster.Get("a");
+    worker.fault.set_kind(Fault::NON_FINITE);
+    *worker.fault.mutable_run() = worker.run;
+    worker.fault.set_message("step " + std::to_string(item) + ", " + name + ": not finite");
+    Work& work = *worker.fault.mutable_work();
+    work.set_purpose(TRAIN);
+    work.set_epoch(job.status().epoch());
+    work.set_first(item * job.spec().batch().micro_batches());
+    cluster.Round();
+  }
   void EachItemOnce(uint64_t uid, uint32_t epochs, uint64_t items) {
     ASSERT_EQ(cluster.covered[uid].size(), epochs);
     for (const auto& [epoch, counts] : cluster.covered[uid]) {

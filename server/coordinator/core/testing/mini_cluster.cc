@@ -87,12 +87,13 @@ CallReply MiniCluster::Await(CallId call) {
 }
 
 RegisterReply MiniCluster::Register(Role role, const std::string& name, const std::string& address,
-                                    uint64_t nonce, bool gpu) {
+                                    uint64_t nonce, bool gpu, uint64_t process) {
   RegisterRequest request;
   request.set_role(role);
   request.set_name(name);
   request.set_address(address);
   request.set_nonce(nonce);
+  request.set_process(process == 0 ? nonce : process);
   request.set_gpu(gpu);
   request.set_device(gpu ? "a GPU (sm_90)" : "cpu (avx2), because there is no driver");
   request.mutable_version()->set_version(options_.version);
@@ -100,10 +101,11 @@ RegisterReply MiniCluster::Register(Role role, const std::string& name, const st
   return std::get<RegisterReply>(Ask<event::Register>(request));
 }
 
-void MiniCluster::AddWorker(const std::string& name, bool gpu) {
+void MiniCluster::AddWorker(const std::string& name, bool gpu, uint64_t process) {
   MiniWorker worker;
   worker.nonce = ++last_nonce_;
-  worker.identity = Register(WORKER, name, name + ":1", worker.nonce, gpu);
+  worker.process = process == 0 ? worker.nonce : process;
+  worker.identity = Register(WORKER, name, name + ":1", worker.nonce, gpu, worker.process);
   ASSERT_EQ(worker.identity.refused(), "");
   worker.generation = worker.identity.generation();
   workers[name] = worker;
@@ -312,6 +314,7 @@ void MiniCluster::TakeOrders(MiniWorker& worker, const WorkerOrders& orders) {
   std::erase_if(worker.done, [&](uint64_t lease) { return !held.contains(lease); });
   const bool gives_back = worker.run.job_uid() != 0 && !same(orders.run(), worker.run);
   if (worker.stubborn && gives_back) return;
+  if (gives_back) worker.fault.Clear();
   worker.run = orders.run();
 }
 
@@ -450,6 +453,7 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_fault(shard.refuses.empty() && partition.backup() ? shard.refuses_backups
                                                                : shard.refuses);
   status.set_copies_differ(partition.backup() && shard.differs);
+  status.set_diverged(!partition.backup() && shard.diverges);
   if (status.fault().empty() && !partition.backup() && !shard.no_memory.empty()) {
     status.set_fault(shard.no_memory);
     status.set_no_memory(true);

@@ -27,6 +27,7 @@ class MiniCluster {
   struct MiniWorker {
     RegisterReply identity;
     uint64_t nonce = 0;
+    uint64_t process = 0;
     uint64_t sequence = 0;
     WorkerOrders orders;
     uint64_t orders_seen = 0;
@@ -53,7 +54,7 @@ class MiniCluster {
     std::vector<StepMetrics> finished;
     std::set<uint64_t> done;  // leases done and still in the orders
     std::vector<Inspection> inspections;
-    Fault fault;
+    Fault fault;  // until it has released its run
     uint64_t generation = 0;
     uint64_t items = 0;  // done in all
     int described = 0;   // how often it was sent a job's description
@@ -84,6 +85,7 @@ class MiniCluster {
     bool deaf = false;             // it follows no new policy
     bool lags = false;             // its partitions do not come to where one begins
     std::string refuses;           // not empty: why it can hold no partition
+    bool diverges = false;         // that is because values are not finite
     std::string refuses_backups;   // the same, of backups alone
     bool differs = false;          // that is because its copies differ from their primaries
     std::optional<uint64_t> memory_room;  // if not the cluster's
@@ -133,10 +135,11 @@ class MiniCluster {
 
   // ---- Daemons ----
   RegisterReply Register(Role role, const std::string& name, const std::string& address,
-                         uint64_t nonce, bool gpu = false);
-  void AddWorker(const std::string& name, bool gpu = false);
+                         uint64_t nonce, bool gpu = false, uint64_t process = 0);
+  // `process` 0: a new one, like `nonce` of Register.
+  void AddWorker(const std::string& name, bool gpu = false, uint64_t process = 0);
   void AddShard(const std::string& name);
-  void Rejoin(const std::string& worker);
+  void Rejoin(const std::string& worker);  // after its process was started again
 
   // Of the shard, now.
   event::Heartbeat Heartbeat(const MiniShard& shard) const;
