@@ -47,6 +47,7 @@ struct WorkerFlags {
   std::string record_limit = "200";
   std::string inject_push_delay;
   std::string inject_data_wait;
+  std::string inject_non_finite;
   std::string replay_compute;
 };
 
@@ -95,6 +96,13 @@ absl::Status ReadInjections(const WorkerFlags& flags, WorkerHostOptions* host,
                                         "each push is held back for", &host->push_delay));
   STARLING_RETURN_IF_ERROR(ReadInjected("--inject-data-wait", flags.inject_data_wait,
                                         "each micro-batch's data come later by", &job->data_wait));
+  if (!flags.inject_non_finite.empty()) {
+    STARLING_ASSIGN_OR_RETURN(
+        job->non_finite_steps,
+        PositiveInteger("--inject-non-finite", flags.inject_non_finite, 1'000'000));
+    spdlog::warn("--inject-non-finite: the gradients of every {}th step are not finite",
+                 job->non_finite_steps);
+  }
   if (flags.replay_compute.empty()) return absl::OkStatus();
   const auto replay = ParseReplayedCompute(flags.replay_compute);
   if (!replay.ok()) {
@@ -242,6 +250,9 @@ int WorkerMain(int argc, char** argv) {
         &flags.inject_push_delay, false, true},
        {"--inject-data-wait", "hand each micro-batch's data over this much later, as 0.02s",
         &flags.inject_data_wait, false, true},
+       {"--inject-non-finite",
+        "spoil the gradients of every so many-th step, as broken memory would",
+        &flags.inject_non_finite, false, true},
        {"--replay-compute",
         "for benches, too: wait this long for forward and backward of each micro-batch, as "
         "0.02s,0.04s, instead of computing; pushes are of full size, and all gradients 0",

@@ -125,6 +125,7 @@ void Cluster::NoteSetAside(const JobStatus& status) {
   if (absl::StrContains(why, kWorkerFault)) world_.Count("polls: a worker's fault");
   if (absl::StrContains(why, "its computation has made no progress"))
     world_.Count("polls: a worker hangs");
+  if (absl::StrContains(why, "is quarantined")) world_.Count("polls: a worker is quarantined");
 }
 
 // Draws from its own random numbers.

@@ -69,6 +69,9 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       world_.Happens("two workers on one device", "worker-0, worker-1")) {
     workers_[0]->ShareDeviceWith(workers_[1].get());
   }
+  // Others find finite values there.
+  if (shape.faults && shape.from == nullptr && Random(Mix(seed, 935)).Chance(0.15))
+    workers_.back()->SpoilGradients();
   for (int i = 0; i < shape.jobs; ++i) {
     ClientJob& job = jobs_.emplace_back();
     job.workload = shape.from != nullptr ? *shape.from->workload : MakeWorkload(seed, i);

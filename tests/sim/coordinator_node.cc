@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -98,6 +99,7 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
     }
     std::map<uint64_t, StoredRun> before;
     for (const auto& [key, value] : batch.puts) {
+      NoteQuarantined(key, node_->store_[key], value);
       node_->store_[key] = value;
       if (const auto uid = JobOf(key, "")) {
         StoredJob stored;
@@ -123,6 +125,13 @@ class CoordinatorNode::Store final : public coordinator::StateStore {
   }
 
  private:
+  void NoteQuarantined(const std::string& key, const std::string& was, const std::string& is) {
+    StoredDaemon before, after;
+    if (!absl::StartsWith(key, "worker/") || !before.ParseFromString(was)) return;
+    if (after.ParseFromString(is) && before.quarantine().empty() && !after.quarantine().empty())
+      node_->world_->Count("workers that were quarantined");
+  }
+
   CoordinatorNode* const node_;
   const std::weak_ptr<Instance> instance_;
 };

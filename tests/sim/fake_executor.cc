@@ -327,7 +327,7 @@ void FakeExecutor::Runner::Deliver(UnitId unit, uint32_t r, SliceId slice, int l
   Task* const task = Computing(unit);
   if (task == nullptr) return;
   CheckReads(*task);
-  const JobTruth& truth = task->job->truth();
+  JobTruth& truth = task->job->truth();
   const Workload& workload = truth.workload();
   const WorkRange& range = task->unit.ranges[r];
   Values sum = Contribution(workload, truth.layout(), values, slice, range);
@@ -335,7 +335,9 @@ void FakeExecutor::Runner::Deliver(UnitId unit, uint32_t r, SliceId slice, int l
       workload.poisoned && slice.value == 0 && range.epoch == workload.poison.epoch &&
       range.first <= workload.poison.first && workload.poison.first < range.first + range.count;
   if (skipped) sum.assign(sum.size(), 0);
-  if (poisoned) sum.back() = std::numeric_limits<float>::quiet_NaN();
+  const bool spoiled = slice.value == 0 && executor_->Spoils(workload, range);
+  if (spoiled) truth.OnWorkerFault(executor_->process_->name);
+  if (poisoned || spoiled) sum.back() = std::numeric_limits<float>::quiet_NaN();
   event::SliceGradient gradient;
   gradient.unit = unit;
   gradient.range = r;
@@ -441,6 +443,14 @@ void FakeExecutor::Hang() {
 
 void FakeExecutor::FailUnit(const WorkerFault& fault) {
   if (runner_ != nullptr) runner_->FailUnit(fault);
+}
+
+bool FakeExecutor::Spoils(const Workload& workload, const WorkRange& range) {
+  const std::pair<std::string, ItemKey> item(workload.spec.name(), ItemOf(workload, range));
+  if (!spoils_ || spoiled_.contains(item)) return false;
+  if (!world_->Draw("gradient that is not finite", 0.2, process_->name)) return false;
+  spoiled_.insert(item);
+  return true;
 }
 
 void FakeExecutor::OnInstalled(JobTruth* truth, Params params, SliceId slice, Clock version,

@@ -4,10 +4,14 @@
 #define STARLING_TESTS_SIM_FAKE_EXECUTOR_H_
 
 #include <memory>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "tests/sim/worker_wire.h"
+#include "tests/sim/workload.h"
 #include "tests/sim/world.h"
 #include "worker/host/job_runner.h"
 
@@ -53,6 +57,8 @@ class FakeExecutor {
   void ShareDeviceWith(FakeExecutor& other) { device_ = other.device_; }
   // In this life of the process, computation hangs from the next unit on.
   void Hang();
+  // From now on some gradients that it computes are not finite, of an item at most once.
+  void SpoilGradients() { spoils_ = true; }
   // The next unit fails before its end.
   void FailUnit(const WorkerFault& fault);
 
@@ -66,6 +72,7 @@ class FakeExecutor {
   // A value is in a copy of the parameters.
   void OnInstalled(JobTruth* truth, session::Params params, SliceId slice, Clock version,
                    const Values& bytes);
+  bool Spoils(const Workload& workload, const WorkRange& range);
 
   Cluster* const cluster_;
   World* const world_;
@@ -75,6 +82,9 @@ class FakeExecutor {
   std::shared_ptr<FakeDevice> device_ = std::make_shared<FakeDevice>();
   absl::Duration micro_batch_time_ = absl::Milliseconds(2);
   double evaluation_factor_ = 1;
+  bool spoils_ = false;
+  // By job's name.
+  std::set<std::pair<std::string, ItemKey>> spoiled_;
   Runner* runner_ = nullptr;  // of the present life
 };
 

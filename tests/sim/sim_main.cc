@@ -81,6 +81,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: job data that cannot be opened",
                                       "fault: model that cannot be built",
                                       "fault: failing unit",
+                                      "fault: gradient that is not finite",
                                       "fault: lost device",
                                       "fault: failing store",
                                       "fault: step of the wall clock",
@@ -148,6 +149,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "policy switches",
                                       "polls of a queued job",
                                       "polls: a worker hangs",
+                                      "polls: a worker is quarantined",
                                       "polls: a worker's fault",
                                       "polls: no memory on a worker",
                                       "positions of a primary that was replaced",
@@ -186,7 +188,8 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "whole backups",
                                       "whole backups over slow links",
                                       "worker rejoins",
-                                      "workers that left without their device"};
+                                      "workers that left without their device",
+                                      "workers that were quarantined"};
 
 struct Options {
   uint64_t seeds = 100;

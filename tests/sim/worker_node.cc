@@ -59,6 +59,7 @@ void WorkerNode::Start() {
   options.registration.set_role(WORKER);
   options.registration.set_name(name);
   options.registration.set_address(name);
+  options.registration.set_process(Mix(seed_, life));
   options.registration.mutable_version()->set_version("0.1.0");
   options.registration.mutable_version()->set_protocol(ProtocolVersion());
   WorkerHostParts parts;

@@ -34,6 +34,7 @@ class WorkerNode final : public Process, private SessionWatch {
   // It continues to report, but its computation hangs from the next unit on.
   void Hang() { executor_.Hang(); }
   void FailUnit(const WorkerFault& fault) { executor_.FailUnit(fault); }
+  void SpoilGradients() { executor_.SpoilGradients(); }
 
   // How long a micro-batch takes.
   void set_micro_batch_time(absl::Duration time) { executor_.set_micro_batch_time(time); }

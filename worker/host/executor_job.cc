@@ -104,6 +104,7 @@ absl::StatusOr<std::shared_ptr<ExecutorJob>> ExecutorJob::Open(ExecutorRunner* r
   job->device_ = device;
   job->graph_ = std::move(graph);
   job->data_wait_ = options.data_wait;
+  job->non_finite_steps_ = options.non_finite_steps;
   job->recorder_ = options.recorder;
   auto loader = OpenData(description, options, spans, &job->data_digest_);
   // The data was valid when the job was accepted.

@@ -41,6 +41,7 @@ struct ExecutorJobOptions {
   // For tests and benches.
   std::optional<ReplayedCompute> replay;  // instead of computing
   absl::Duration data_wait;               // each micro-batch is handed over this much later
+  uint64_t non_finite_steps = 0;          // the gradients of every so many-th step are spoiled
 };
 
 // The contract of each member says which threads may use it.
@@ -72,6 +73,10 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   void Begin(absl::Span<const WorkRange> ranges);
 
   absl::Duration data_wait() const { return data_wait_; }
+  // Whether an injection makes the gradients of the job's step non-finite.
+  bool spoils(uint64_t step) const {
+    return non_finite_steps_ > 0 && (step + 1) % non_finite_steps_ == 0;
+  }
   StepRecorder* recorder() const { return recorder_; }  // may be null
   Loader& loader() { return *loader_; }
   Executor& executor() { return *executor_; }
@@ -95,6 +100,7 @@ class ExecutorJob final : public ServedJob, public std::enable_shared_from_this<
   Device* device_ = nullptr;
   ResolvedGraph graph_;
   absl::Duration data_wait_;
+  uint64_t non_finite_steps_ = 0;
   StepRecorder* recorder_ = nullptr;
   uint64_t data_digest_ = 0;
   std::unique_ptr<Loader> loader_;

@@ -115,6 +115,7 @@ PushSink::Options SinkOptions(const ExecutorJob& job, const session::action::Com
   options.batch = spec.batch().global();
   options.whole = compute.whole;
   options.progress = progress;
+  options.spoiled = job.spoils(compute.job_step);
   if (spec.precision() == PRECISION_FP16)
     options.loss_scale_log2 = [&gate] { return gate.LossScaleLog2(); };
   return options;

@@ -36,6 +36,7 @@ class PushSink : public GradientSink {
     std::function<int()> loss_scale_log2 = nullptr;
     bool whole = false;  // fp16: an overflow skips the whole unit, not only later gradients
     Progress* progress = nullptr;  // notified of waits for buffers; may be null; outlives this
+    bool spoiled = false;          // injected: each gradient has a value that is not a number
   };
   // Receives a finished sum: the session's event without the buffer's id, and the buffer with its
   // digest. Called by the executor's threads; must be quick.

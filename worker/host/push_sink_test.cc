@@ -124,6 +124,15 @@ TEST_F(PushSinkTest, WhatIsNotFiniteIsLeftToTheShard) {
   EXPECT_TRUE(std::isinf(Values(1)[0]));
 }
 
+TEST_F(PushSinkTest, SpoilsGradientsOnRequest) {
+  sink_ = std::make_unique<PushSink>(
+      layout_, pool_, PushSink::Options{.unit = kUnit, .most = 2, .batch = 8, .spoiled = true},
+      Deliver());
+  Compute(1, 3, 4);
+  EXPECT_TRUE(std::isnan(Values(0)[0])) << "under a digest that is right";
+  EXPECT_EQ(Values(0)[1], 4);
+}
+
 TEST_F(PushSinkTest, WhatIsNotFinishedIsDropped) {
   Make(1);
   Compute(1, 3, 4);
