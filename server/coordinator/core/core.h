@@ -359,6 +359,7 @@ class Core {
   static absl::Time TrustedUntil(const Shard& shard, const std::string& why);
   bool IsPresent(const Shard& shard) const;
   bool IsSteady(const Shard& shard) const;
+  bool IsClaimed(const Daemon& daemon) const;
   bool IsDeaf();
   void LookForSilence();
   void LookForSilence(Shard& shard);
@@ -523,7 +524,7 @@ class Core {
                   const std::string& why);
 
   // on_tick.cc
-  void LoseTheSilent();
+  void LoseTheSilent(bool deaf);  // `deaf`: only those whose name is claimed
   bool Hangs(const Worker& worker) const;
   void SetAsideWhoHangs();
   void TakeBack(Worker& worker);

@@ -19,10 +19,9 @@ constexpr absl::Duration kPendingPeriod = absl::Seconds(1);
 void Core::On(const event::Tick& event) {
   wall_ahead_ = event.wall - now_;
   TakeHeartbeats(event.heartbeats);
-  if (!IsDeaf()) {
-    LookForSilence();
-    LoseTheSilent();
-  }
+  const bool deaf = IsDeaf();
+  if (!deaf) LookForSilence();
+  LoseTheSilent(deaf);
   SetAsideWhoHangs();
   for (auto& [id, worker] : workers_) {
     for (auto& [uid, aside] : worker.aside) {
@@ -118,12 +117,12 @@ void Core::LetAskAgain(Worker& worker) const {
   }
 }
 
-void Core::LoseTheSilent() {
+void Core::LoseTheSilent(bool deaf) {
   std::vector<const Daemon*> lost;
   const auto look_at = [&](auto& daemons, uint64_t& count) {
     for (auto& [id, daemon] : daemons) {
       const absl::Duration silent = now_ - daemon.last_heard;
-      if (daemon.fenced() || silent <= options_.liveness) continue;
+      if (daemon.fenced() || silent <= options_.liveness || (deaf && !IsClaimed(daemon))) continue;
       Lose(daemon, daemon.heard
                        ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(silent))
                        : "not heard of since the coordinator started");

@@ -135,13 +135,19 @@ void Core::Trust(Shard& shard) {
   shard.suspicion.reset();
 }
 
+// Another process wants to register by its name, so the coordinator's network is no reason that it
+// is not heard.
+bool Core::IsClaimed(const Daemon& daemon) const {
+  return registrations_.contains({daemon.stored.registration().role(), daemon.name()});
+}
+
 // Whether nobody is heard: then the coordinator may be the one that is cut off. Silence is held
-// against nobody meanwhile, nor afterwards.
+// against nobody meanwhile, nor afterwards, but for those whose name is claimed.
 bool Core::IsDeaf() {
   size_t heard = 0;
   absl::Time newest = absl::InfinitePast();
   ForEachDaemon([&](const Daemon& daemon) {
-    if (daemon.fenced() || !daemon.heard) return;
+    if (daemon.fenced() || !daemon.heard || IsClaimed(daemon)) return;
     ++heard;
     newest = std::max(newest, daemon.last_heard);
   });
@@ -153,8 +159,9 @@ bool Core::IsDeaf() {
   if (deaf_for_ == absl::ZeroDuration()) return false;
   sentences_.push_back(absl::StrFormat("nobody was heard for %.1f s: nobody is blamed for it",
                                        absl::ToDoubleSeconds(deaf_for_)));
-  ForEachDaemon(
-      [&](Daemon& daemon) { daemon.last_heard = std::min(now_, daemon.last_heard + deaf_for_); });
+  ForEachDaemon([&](Daemon& daemon) {
+    if (!IsClaimed(daemon)) daemon.last_heard = std::min(now_, daemon.last_heard + deaf_for_);
+  });
   for (auto& [id, shard] : shards_) {
     shard.report_by += deaf_for_;
     shard.suspicion.reset();

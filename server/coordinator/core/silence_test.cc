@@ -349,6 +349,21 @@ TEST_F(SilenceTest, ACoordinatorThatHearsNobodyBlamesNobody) {
   EXPECT_TRUE(cluster.IsIn("a", FAILED)) << "it does not wait for ever";
 }
 
+// All died at once, and each was started again at another port. Its registration is heard, so the
+// silence of those before is not the network's.
+TEST_F(SilenceTest, WhoWasStartedAgainIsTakenThoughNobodyElseIsHeard) {
+  Begin();
+  for (auto& [name, worker] : cluster.workers) worker.alive = false;
+  for (auto& [name, shard] : cluster.shards) shard.alive = false;
+  cluster.RunFor(absl::Seconds(1));
+  const absl::Time began = cluster.now;
+  EXPECT_EQ(cluster.Register(SHARD, "ps-0", "elsewhere:1", 90).refused(), "");
+  EXPECT_LE(cluster.now - began, absl::Seconds(6));
+  EXPECT_EQ(State("ps-1"), "ready") << "nobody else is blamed for the time in which none was heard";
+  EXPECT_EQ(cluster.Register(WORKER, "worker-0", "elsewhere:2", 91).refused(), "");
+  EXPECT_LE(cluster.now - began, absl::Seconds(12));
+}
+
 // Whoever has the other copies is not heard when a shard is missed, but a moment later.
 TEST_F(SilenceTest, WhatASilentShardHasMovesAsSoonAsItMay) {
   Begin();
