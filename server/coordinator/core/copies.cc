@@ -62,14 +62,17 @@ bool Core::BackupLives(const View& view) const {
 void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
   std::vector<uint32_t> lost, promoted, alone;
   uint64_t elements = 0;
+  bool copying = false;  // a second copy that was not whole yet
   ChangeViews(job, [&] {
     for (View& view : *job.state.mutable_views()) {
+      const bool backed = view.backup() != 0 && !shard.backs(view);
       switch (LoseShard(shard.at(), BackupLives(view), view)) {
         case Loss::kNothing: break;
         case Loss::kBackup: alone.push_back(view.partition()); break;
         case Loss::kPromoted: promoted.push_back(view.partition()); break;
         case Loss::kValues:
           lost.push_back(view.partition());
+          copying |= backed;
           elements += job.partition_elements[view.partition()];
           break;
       }
@@ -86,7 +89,8 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
   if (lost.empty()) return;
   const std::string what =
       absl::StrCat(gone, "lost ", PartitionsText(lost), " of ", job.state.views_size(), ", ",
-                   elements, " of ", job.stored.parameters(), " parameters");
+                   elements, " of ", job.stored.parameters(), " parameters",
+                   copying ? ", of which a second copy was still being made" : "");
   const bool counts = !shard.left();
   if (job.running() && MayRollBack(job, counts))
     return BeginRollback(job, what, counts, absl::ZeroDuration());
