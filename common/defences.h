@@ -60,7 +60,6 @@ enum class Defence : uint8_t {
   kReadBack,             // a file of a checkpoint counts once it was read back
   kFileSync,             // a file of a checkpoint is durable before it has its name
   kFolderSync,           // names in a checkpoint's folder are durable before what is written next
-  kEraFence,             // a shard drops what it has of an earlier era
   kManifestLast,         // a checkpoint gets its name once its manifest is durable
   kManifestCheck,        // what a manifest says is compared with what is there
   kRootSync,             // a checkpoint is there once its name is durable
@@ -124,7 +123,6 @@ constexpr const char* DefenceName(Defence defence) {
                                     "read-back",
                                     "file-sync",
                                     "folder-sync",
-                                    "era-fence",
                                     "manifest-last",
                                     "manifest-check",
                                     "root-sync",

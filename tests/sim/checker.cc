@@ -80,6 +80,14 @@ void JobTruth::OnRoster(PartitionId partition, const RosterList& roster) {
   RosterList& held = rosters_[partition];
   if (roster.number > held.number) {
     world_->Count("roster changes");
+    // A member that was removed, and may be back, computes nothing until it enters anew.
+    for (const RosterMember& was : held.members) {
+      const bool stays =
+          std::any_of(roster.members.begin(), roster.members.end(), [&](const RosterMember& is) {
+            return is.incarnation == was.incarnation && is.joined == was.joined;
+          });
+      if (!stays) OnParked(was.incarnation);
+    }
     held = roster;
   }
 }

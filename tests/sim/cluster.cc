@@ -60,10 +60,11 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     workers_.front()->set_micro_batch_time(absl::Milliseconds(250) /
                                            MakeWorkload(seed, 0).spec.batch().micro_batches());
   }
-  // Others train on meanwhile, and checkpoints have the copy that it evaluates.
+  // Others train on meanwhile, and checkpoints have the copy that it evaluates. Where both copies
+  // die, all that it computes is slow already (PlanLosses).
   if (shape.faults && shape.checkpoints && Random(Mix(seed, 925)).Chance(0.4) &&
       world_.Happens("slow evaluations", "worker-1"))
-    workers_[1]->set_evaluation_factor(10);
+    workers_[1]->set_evaluation_factor(loses_copies_ ? 2 : 10);
   // Draws from its own random numbers.
   if (shape.faults && Random(Mix(seed, 920)).Chance(0.3) &&
       world_.Happens("two workers on one device", "worker-0, worker-1")) {

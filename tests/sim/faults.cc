@@ -107,9 +107,10 @@ void Cluster::PlanLosses() {
                [this, early] { LoseBothCopies(0, early); });
 }
 
-// While a job trains, and unless it is early, once it has a checkpoint. Shards are started again a
-// while later. Each loss draws from its own random numbers, and all at once, so that others stay as
-// they are if it is left out.
+// While a job trains, and unless it is early, once it has a checkpoint. Sometimes all shards are
+// asked to stop instead, so that the last ones leave with the only copies, which does not count.
+// Shards are started again a while later. Each loss draws from its own random numbers, and all at
+// once, so that others stay as they are if it is left out.
 void Cluster::LoseBothCopies(uint64_t number, bool early) {
   if (world_.now() >= losses_until_) return;
   const auto again_after = [&](absl::Duration time, uint64_t next) {
@@ -124,6 +125,7 @@ void Cluster::LoseBothCopies(uint64_t number, bool early) {
     of_shard.dies = random.Between(absl::ZeroDuration(), absl::Milliseconds(30));
     of_shard.back = random.Between(absl::Milliseconds(5), absl::Seconds(3));
   }
+  const bool stops_all = random.Chance(0.2);
   const bool last = random.Chance(0.4);
   const absl::Duration pause = random.Between(absl::Milliseconds(300), absl::Seconds(3));
   std::vector<absl::Span<const View>> able;  // of jobs
@@ -134,6 +136,15 @@ void Cluster::LoseBothCopies(uint64_t number, bool early) {
       able.push_back(views);
   }
   if (able.empty()) return again_after(absl::Milliseconds(20), number);
+  if (stops_all && LivingShards().size() == shards_.size()) {
+    if (world_.Happens("SIGTERM of all shards", "all shards", number)) {
+      shard_crashed_ = shard_lost_ = true;
+      for (const auto& shard : shards_)
+        world_.After(absl::ZeroDuration(), shard.get(), [shard = shard.get()] { shard->Drain(); });
+    }
+    if (!last) again_after(pause, number + 1);
+    return;
+  }
   const absl::Span<const View> views = Pick(random, able);
   const View& view = views[random.Below(views.size())];
   std::vector<ShardProcess*> both;

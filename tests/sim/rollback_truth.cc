@@ -109,18 +109,19 @@ void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const Store
                               is.restarts_total(), " in all, expected ", counted, " and ",
                               job.rollbacks));
   }
-  CheckCheckpoint(uid, before.description.restore(), after.description.restore());
+  if (!job.first) job.first = before.description.restore();
+  CheckCheckpoint(uid, *job.first, after.description.restore());
   job.made = checkpoints_->CountMade(JobUid(uid));
   job.begun = world_->now();
 }
 
 // It is one of this job's, and the newest one that the coordinator could read; or, where there is
-// none, the one that the run before began with.
-void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& before, const Restore& restore) {
+// none, the one that the job began with.
+void RollbackTruth::CheckCheckpoint(uint64_t uid, const Restore& first, const Restore& restore) {
   const CheckpointManifest* const made = checkpoints_->Made(restore.checkpoint());
   const bool own = made != nullptr && made->job().run().job_uid() == uid;
-  const uint64_t step = own ? made->step() : before.step();
-  if ((!own && restore.checkpoint() != before.checkpoint()) || restore.step() != step ||
+  const uint64_t step = own ? made->step() : first.step();
+  if ((!own && restore.checkpoint() != first.checkpoint()) || restore.step() != step ||
       restore.mode() != Restore::CONTINUE) {
     return Violate(uid, absl::StrCat("goes back to ", restore.ShortDebugString(),
                                      ", which is not as its checkpoints were made"));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -42,14 +43,15 @@ class RollbackTruth {
  private:
   struct Job {
     uint32_t rollbacks = 0;
-    size_t made = 0;   // checkpoints, when the newest era began
-    absl::Time lost;   // when the newest rollback began
-    absl::Time begun;  // the newest era; not set in the first
+    size_t made = 0;               // checkpoints, when the newest era began
+    absl::Time lost;               // when the newest rollback began
+    absl::Time begun;              // the newest era; not set in the first
+    std::optional<Restore> first;  // what it began with
   };
 
   void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after);
   void OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after);
-  void CheckCheckpoint(uint64_t uid, const Restore& before, const Restore& restore);
+  void CheckCheckpoint(uint64_t uid, const Restore& first, const Restore& restore);
   // Whether something kept the shard that `what` names from making first values since then.
   bool LacksFirstValues(absl::string_view what, absl::Time since) const;
   // How often the disk may have kept the coordinator from reading since then.

@@ -60,6 +60,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "fault: zombie coordinator",
                                       "calls that reached a zombie coordinator",
                                       "fault: SIGTERM",
+                                      "fault: SIGTERM of all shards",
                                       "fault: worker hangs",
                                       "fault: computing hangs",
                                       "fault: cut link between shards",
@@ -172,6 +173,7 @@ constexpr const char* kMustReach[] = {"fault: lost request (frame)",
                                       "resumed backups",
                                       "roster changes",
                                       "rollbacks",
+                                      "rollbacks that do not count",
                                       "rollbacks to where a job began",
                                       "runs compared with a solo run",
                                       "runs that went back, compared with a solo run",
@@ -341,7 +343,6 @@ std::optional<Promise> PromiseOf(Defence defence) {
     case Defence::kRestoreDigest:
     case Defence::kRestoreSlots: return Promise::kGoesOn;
     case Defence::kRestoreScale: return Promise::kDecision;
-    case Defence::kEraFence: return Promise::kG8;
     // One owner applies what it acknowledges, in order, and a backup applies what it has at once:
     // no primary is behind what a puller saw.
     case Defence::kMinLsn:
