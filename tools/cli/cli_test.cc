@@ -35,6 +35,7 @@ TEST_F(CliTest, WrongUsageIsTwoAndSaysWhat) {
                                                        {"wait", "digits", "--timeout", "soon"},
                                                        {"local"},
                                                        {"local", "up", "--shards", "0"},
+                                                       {"local", "down", "--state", ""},
                                                        {"schema", "--loud"}};
   for (const auto& args : wrong) {
     EXPECT_EQ(Run(args), 2) << (args.empty() ? "" : args.back());

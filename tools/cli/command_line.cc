@@ -8,6 +8,7 @@
 #include "common/version/version.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/local.h"
+#include "tools/cli/output.h"
 
 namespace starling::cli {
 
@@ -122,7 +123,9 @@ std::string CheckUtf8(const std::string& text) {
 }
 
 int Fail(const absl::Status& status, Context& context) {
-  context.err << "starling: " << std::string(status.message()) << "\n" << std::flush;
+  context.err << "starling: " << PrintableText(std::string(status.message()), /*lines=*/true)
+              << "\n"
+              << std::flush;
   return ExitCodeFor(status);
 }
 

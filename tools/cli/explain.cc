@@ -34,8 +34,8 @@ std::string Text(const ExplainReply& reply) {
     absl::StrAppend(&text, early ? "; it is too early to say where its time goes\n" : "\n");
   }
   for (const Finding& finding : reply.findings()) {
-    absl::StrAppend(&text, finding.cause(), ": ", finding.text(), ".\n  try: ", finding.remedy(),
-                    "\n");
+    absl::StrAppend(&text, finding.cause(), ": ", PrintableText(finding.text()),
+                    ".\n  try: ", PrintableText(finding.remedy()), "\n");
   }
   if (!reply.phases().empty())
     absl::StrAppend(&text, "where the time goes: ", PhasesText(reply), "\n");
@@ -62,7 +62,7 @@ absl::StatusOr<int> RunLogs(const ExplainOptions& options, Client& client, Conte
   for (;;) {
     STARLING_ASSIGN_OR_RETURN(const LogsReply reply, client.Logs(request));
     for (const LogEntry& entry : reply.entries()) {
-      context.out << entry.time() << "  " << entry.text() << "\n";
+      context.out << entry.time() << "  " << PrintableText(entry.text()) << "\n";
       request.set_after(entry.number());
     }
     context.out << std::flush;

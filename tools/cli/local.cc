@@ -281,7 +281,12 @@ absl::StatusOr<std::string> LocalCheckpointRoot(const Context& context) {
 void AddLocal(CommandLine& line) {
   const auto add_state = [](CLI::App* verb, LocalOptions* options) {
     verb->add_option("--state", options->state_directory,
-                     "its folder: address, logs, state (else ~/.local/state/starling/local)");
+                     "its folder: address, logs, state (else ~/.local/state/starling/local)")
+        ->check(CLI::Validator(
+            [](const std::string& path) {
+              return path.empty() ? std::string("expected a folder, got an empty name") : "";
+            },
+            ""));
   };
   CLI::App* group = line.Group("local", "a cluster on this machine");
   const auto [up, options] =

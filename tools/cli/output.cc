@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -54,7 +56,30 @@ std::string FormatText(Format format, const Json& value) {
   return format == Format::kJson ? JsonText(value) : YamlText(value);
 }
 
-std::string TableText(const Rows& rows) {
+std::string PrintableText(absl::string_view text, bool lines) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are control characters, too.
+    const bool wide = byte == 0xc2 && i + 1 < text.size() &&
+                      static_cast<unsigned char>(text[i + 1]) >= 0x80 &&
+                      static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (wide) {
+      absl::StrAppend(&out, absl::CHexEscape(text.substr(i++, 2)));
+    } else if (absl::ascii_iscntrl(byte) && !(lines && byte == '\n')) {
+      absl::StrAppend(&out, absl::CHexEscape(text.substr(i, 1)));
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+std::string TableText(const Rows& given) {
+  Rows rows = given;
+  for (auto& row : rows) {
+    for (std::string& cell : row) cell = PrintableText(cell);
+  }
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));

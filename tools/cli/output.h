@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "common/base/message_json.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "nlohmann/json.hpp"
@@ -22,7 +23,12 @@ std::string YamlText(const nlohmann::ordered_json& value);  // ends with a newli
 // As `format` says, which is not kTable.
 std::string FormatText(Format format, const nlohmann::ordered_json& value);
 
-// Columns padded with spaces, two between; no trailing spaces; the first row is the heading.
+// What people wrote, for a terminal: control characters as \n, \t or \xNN, since they could move
+// the cursor or forge a line. `lines`: line ends stay.
+std::string PrintableText(absl::string_view text, bool lines = false);
+
+// Columns padded with spaces, two between; no trailing spaces; the first row is the heading. Cells
+// as PrintableText gives them.
 std::string TableText(const Rows& rows);
 
 // The cluster's warnings, one line "warning: ..." each.

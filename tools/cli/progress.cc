@@ -76,7 +76,7 @@ std::string ProgressLine(const JobStatus& status, const JobSpec& spec) {
                         RunningLine(status, spec, {"  ", " samples/s", "staleness "}));
   }
   return absl::StrCat(status.name(), "  ", JobState_Name(status.state()),
-                      status.reason().empty() ? "" : ": ", status.reason());
+                      status.reason().empty() ? "" : ": ", PrintableText(status.reason()));
 }
 
 std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -20,13 +21,14 @@ namespace {
 
 constexpr char kStandardInput[] = "-";
 
-absl::StatusOr<std::string> ReadStandardInput() {
+// Of a stream whose end is not known before.
+absl::StatusOr<std::string> ReadAll(const std::string& name, std::istream& in) {
   std::string text(limits::kJobFileBytesMax + 1, '\0');  // one more reveals excess
-  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(std::cin.gcount());
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(in.gcount());
   if (text.size() <= limits::kJobFileBytesMax) return text;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "standard input: more than ", limits::kJobFileBytesMax, " bytes; is this a job file?"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": more than ", limits::kJobFileBytesMax, " bytes; is this a job file?"));
 }
 
 std::vector<std::string> MatchingFiles(const std::string& pattern) {
@@ -42,14 +44,24 @@ std::vector<std::string> MatchingFiles(const std::string& pattern) {
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  if (path == kStandardInput) return ReadStandardInput();
+  if (path == kStandardInput) return ReadAll("standard input", std::cin);
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected a job file, got a folder: name a file in it"));
   }
-  if (!std::filesystem::is_regular_file(path, error)) {
+  const std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::not_found)
     return absl::InvalidArgumentError(absl::StrCat(path, ": no such job file"));
+  if (type == std::filesystem::file_type::fifo) {  // a shell's <(...)
+    std::ifstream pipe(path, std::ios::binary);
+    return ReadAll(path, pipe);
+  }
+  if (type == std::filesystem::file_type::none)
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", error.message()));
+  if (type != std::filesystem::file_type::regular) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a file or a pipe; `-f -` reads standard input"));
   }
   const auto bytes = std::filesystem::file_size(path, error);
   if (error || bytes > limits::kJobFileBytesMax) {

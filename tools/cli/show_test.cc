@@ -30,6 +30,15 @@ TEST(Output, NumbersForPeople) {
 
 // ---- Get, describe, logs --------------------------------------------------------------------
 
+// What somebody wrote into a job file cannot move the cursor, nor forge a line.
+TEST(Output, ControlCharactersDoNotReachATerminal) {
+  EXPECT_EQ(PrintableText("r\x1b[31med\nState: FAILED\t\x7f"),
+            "r\\x1b[31med\\nState: FAILED\\t\\x7f");
+  EXPECT_EQ(PrintableText("a\nb\r", /*lines=*/true), "a\nb\\r");
+  EXPECT_EQ(PrintableText("gr\xc3\xbc\xc3\x9f \xc2\x9b"), "gr\xc3\xbc\xc3\x9f \\xc2\\x9b");
+  EXPECT_EQ(TableText({{"Labels:", "a=\x1b"}}), "Labels:  a=\\x1b\n");
+}
+
 TEST_F(CliTest, GetPrintsTablesAndTheSameAsJsonAndYaml) {
   *cluster_.job_list.add_jobs() = Running();
   AddEpoch(cluster_.job_list.mutable_jobs(0), 0.95);

@@ -56,7 +56,7 @@ class ProgressWriter {
 int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
   progress.Line(absl::StrCat(status.name(), "  ", JobState_Name(status.state()), " after ",
                              DurationText(status.running_seconds()),
-                             status.reason().empty() ? "" : ": ", status.reason()));
+                             status.reason().empty() ? "" : ": ", PrintableText(status.reason())));
   const EpochResult* evaluation = LastEvaluation(status);
   if (status.state() == SUCCEEDED && evaluation != nullptr) {
     context.out << (evaluation->has_test_accuracy()

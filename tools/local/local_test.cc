@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,31 @@ bool Runs(pid_t pid) { return pid > 0 && kill(pid, 0) == 0; }
 
 // Signals one process only: -1 would mean all processes.
 bool Kill(pid_t pid, int signal) { return pid > 0 && kill(pid, signal) == 0; }
+
+// A folder that is not the cluster's keeps its mode and what is in it.
+TEST_F(LocalTest, TakesNoFolderOfSomebodyElse) {
+  const std::string root = directory_->root() + "/theirs";
+  fs::create_directory(root);
+  const auto mode = [&] { return static_cast<unsigned>(fs::status(root).permissions()); };
+  ASSERT_EQ(chmod(root.c_str(), 01777), 0);
+  const absl::Status shared = StateDirectory(root).Create();
+  EXPECT_EQ(shared.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(shared.message()), HasSubstr("others may write in"));
+  EXPECT_EQ(mode(), 01777u);
+  EXPECT_TRUE(fs::is_empty(root));
+
+  ASSERT_EQ(chmod(root.c_str(), 0755), 0);
+  ASSERT_TRUE(WriteSmallFile(root + "/thesis.txt", "x").ok());
+  EXPECT_THAT(std::string(StateDirectory(root).Create().message()), HasSubstr("has thesis.txt"));
+
+  fs::remove(root + "/thesis.txt");
+  EXPECT_TRUE(StateDirectory(root).Create().ok()) << "an empty folder of one's own";
+  EXPECT_EQ(mode(), 0755u);
+  EXPECT_TRUE(StateDirectory(root).Create().ok()) << "its own, without a lock yet";
+  ASSERT_TRUE(WriteSmallFile(root + "/lock", "").ok());
+  ASSERT_TRUE(WriteSmallFile(root + "/notes.txt", "x").ok());
+  EXPECT_TRUE(StateDirectory(root).Create().ok()) << "what people keep beside its files";
+}
 
 TEST_F(LocalTest, StartsAllAndStopsAll) {
   Cluster cluster(Options());

@@ -4,10 +4,12 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/files.h"
 #include "common/base/status_macros.h"
 
@@ -23,13 +25,48 @@ absl::Status FileError(const std::string& what, const std::string& path,
 }  // namespace
 
 absl::Status StateDirectory::Create() const {
+  std::error_code error;
+  const bool made = fs::create_directories(root_, error);
+  if (error) return FileError("make the folder", root_, error);
+  if (made) {
+    fs::permissions(root_, fs::perms::owner_all, error);
+    if (error) return FileError("protect the folder", root_, error);
+  } else {
+    STARLING_RETURN_IF_ERROR(CheckOurs());
+  }
   for (const std::string& path :
-       {root_, root_ + "/logs", root_ + "/run", OutputsPath(), CheckpointsPath()}) {
-    std::error_code error;
+       {root_ + "/logs", root_ + "/run", OutputsPath(), CheckpointsPath()}) {
     if (fs::create_directories(path, error); error)
       return FileError("make the folder", path, error);
     fs::permissions(path, fs::perms::owner_all, error);
     if (error) return FileError("protect the folder", path, error);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StateDirectory::CheckOurs() const {
+  constexpr const char* kExpected =
+      "expected a new or empty folder, or one of an earlier local cluster, in which only you may "
+      "write";
+  std::error_code error;
+  const fs::perms perms = fs::status(root_, error).permissions();
+  if (error) return FileError("look at the folder", root_, error);
+  if ((perms & (fs::perms::group_write | fs::perms::others_write)) != fs::perms::none) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: others may write in %s (mode %04o): choose a folder of its own with "
+                        "--state, or take that right from them",
+                        kExpected, root_, static_cast<unsigned>(perms)));
+  }
+  if (fs::exists(LockPath(), error)) return absl::OkStatus();
+  static const auto* const kNames = new std::set<std::string>{
+      "lock", "address", "coordinator", "outputs", "checkpoints", "logs", "run"};
+  fs::directory_iterator entries(root_, error);
+  if (error) return FileError("list the folder", root_, error);
+  for (const auto& entry : entries) {
+    if (kNames->contains(entry.path().filename().string())) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(kExpected, ": ", root_, " has ", entry.path().filename().string(),
+                     " in it: choose a folder of its own with --state"));
   }
   return absl::OkStatus();
 }

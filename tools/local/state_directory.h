@@ -39,8 +39,9 @@ class StateDirectory {
     return root_ + "/run/" + name + ".admin";
   }
 
-  // Creates the folder and its subfolders, accessible to the user only. kUnavailable with the
-  // system's reason.
+  // Creates the folder and its subfolders, accessible to the user only. A folder that exists keeps
+  // its mode. kFailedPrecondition: it is somebody else's, since it has other things in it, or
+  // others may write there. kUnavailable with the system's reason.
   absl::Status Create() const;
 
   // Removes what an earlier cluster left and another one does not go on with. `fresh`: also the
@@ -51,6 +52,8 @@ class StateDirectory {
   absl::StatusOr<std::string> ReadAddress() const;
 
  private:
+  absl::Status CheckOurs() const;
+
   std::string root_;
 };
 
