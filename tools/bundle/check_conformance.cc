@@ -18,18 +18,26 @@ namespace starling::bundle {
 namespace {
 
 constexpr int kProcessesMax = 16;
+// Of 16 processes under racecheck on one GPU of 80 GB one crashed; alone it did not.
+constexpr int kSanitizedProcessesMax = 8;
 
 struct Counts {
   int passed = 0, failed = 0;
-  int summaries = 0;  // printed by compute-sanitizer
+  // Of compute-sanitizer: summaries, the errors that they count, and the hazards in kernels that
+  // cuDNN generates.
+  int summaries = 0, errors = 0, of_cudnn = 0;
 };
 
 // Reads GoogleTest's own summary and compute-sanitizer's; prints the failed tests.
+//
+// Racecheck reports hazards between the asynchronous copies and products of cuDNN's generated
+// attention for sm_90, with which no kernel of ours has to do. They are counted, not judged.
 Counts ReadCounts(const std::string& log) {
   static const std::regex kPassed(R"(^\[  PASSED  \] (\d+) tests?\.)");
   static const std::regex kFailed(R"(^\[  FAILED  \] (\S+), where)");
   static const std::regex kFailedCount(R"(^ *(\d+) FAILED TESTS?)");
-  static const std::regex kSummary(R"(^=+ (ERROR|RACECHECK) SUMMARY: .*)");
+  static const std::regex kSummary(R"(^=+ (ERROR|RACECHECK) SUMMARY: (\d+) .*)");
+  static const std::regex kOfCudnn(R"(^=+ Error: Race reported .* at cudnn_generated_\S*$)");
   Counts counts;
   std::istringstream lines(log);
   std::smatch match;
@@ -39,7 +47,11 @@ Counts ReadCounts(const std::string& log) {
     if (std::regex_search(line, match, kFailed)) {
       std::printf("  failed: %s\n", match[1].str().c_str());
     }
-    if (std::regex_search(line, match, kSummary)) ++counts.summaries;
+    if (std::regex_search(line, match, kSummary)) {
+      ++counts.summaries;
+      counts.errors += std::stoi(match[2]);
+    }
+    if (std::regex_search(line, match, kOfCudnn)) ++counts.of_cudnn;
   }
   return counts;
 }
@@ -52,8 +64,8 @@ Outcome RunSuite(const Site& site, Where where, const std::string& log,
                  const std::vector<std::string>& prefix) {
   const absl::Time begin = absl::Now();
   setenv("STARLING_CONFORMANCE_DEVICE", where == Where::kGpu ? "gpu" : "cpu", /*overwrite=*/1);
-  const int processes =
-      std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kProcessesMax);
+  const int processes = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1,
+                                   prefix.empty() ? kProcessesMax : kSanitizedProcessesMax);
   setenv("GTEST_TOTAL_SHARDS", absl::StrCat(processes).c_str(), /*overwrite=*/1);
   std::vector<std::string> argv = prefix;
   argv.insert(argv.end(), {site.program, "conformance", "--gtest_brief=1"});
@@ -75,10 +87,13 @@ Outcome RunSuite(const Site& site, Where where, const std::string& log,
     sum.passed += counts.passed;
     sum.failed += counts.failed;
     sum.summaries += counts.summaries;
+    sum.of_cudnn += counts.of_cudnn;
     if (!status.ok()) {
       trouble = absl::StrCat("; a process: ", std::string(status.status().message()));
     } else if (!prefix.empty() && WIFEXITED(*status) && WEXITSTATUS(*status) == kSanitizerFound) {
-      trouble = absl::StrCat("; ", prefix[0], " found errors: ", path);
+      if (counts.of_cudnn == 0 || counts.errors != counts.of_cudnn || counts.passed == 0) {
+        trouble = absl::StrCat("; ", prefix[0], " found errors: ", path);
+      }
     } else if (*status != 0 && counts.failed == 0) {
       trouble = absl::StrCat("; a process ", local::ExitText(*status));
     }
@@ -90,8 +105,12 @@ Outcome RunSuite(const Site& site, Where where, const std::string& log,
   const bool good = sum.passed > 0 && sum.failed == 0 && trouble.empty();
   return {
       good ? Outcome::kPassed : Outcome::kFailed,
-      absl::StrFormat("%d tests passed, %d failed in %.0f s%s", sum.passed, sum.failed,
-                      absl::ToDoubleSeconds(absl::Now() - begin), trouble),
+      absl::StrFormat("%d tests passed, %d failed in %.0f s%s%s", sum.passed, sum.failed,
+                      absl::ToDoubleSeconds(absl::Now() - begin),
+                      sum.of_cudnn > 0
+                          ? absl::StrCat("; ", sum.of_cudnn, " hazards in kernels that cuDNN made")
+                          : "",
+                      trouble),
       {{.name = log,
         .values = {{"passed", absl::StrCat(sum.passed)}, {"failed", absl::StrCat(sum.failed)}}}}};
 }
@@ -108,7 +127,8 @@ Outcome CheckSanitized(const Site& site, const std::string& sanitizer, const std
             "no compute-sanitizer: looked on the PATH and in the toolkit (CUDA_HOME)"};
   }
   return RunSuite(site, Where::kGpu, tool,
-                  {sanitizer, "--tool", tool, "--error-exitcode", absl::StrCat(kSanitizerFound)});
+                  {sanitizer, "--tool", tool, "--error-exitcode", absl::StrCat(kSanitizerFound),
+                   "--print-limit", "100000"});
 }
 
 }  // namespace starling::bundle

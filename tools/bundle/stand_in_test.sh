@@ -87,6 +87,29 @@ fi
 grep -q '^memcheck gpu: FAILED: .*sanitizer found errors' <<<"$output" ||
   fail "does not say what the sanitizer found: $output"
 
+# Hazards in kernels that cuDNN generates are counted; one in a kernel of ours is an error.
+cat >"$folder/sanitizer" <<'SANITIZER'
+#!/bin/sh
+[ "$1 $2 $3" = "--tool racecheck --error-exitcode" ] || exit 3
+for kernel in $(cat "${0%/*}/kernels"); do
+  echo "========= Error: Race reported between Read access at $kernel+0x2f0"
+  echo "=========     and Write access at $kernel+0x6ba0 [16 hazards]"
+done
+echo "[  PASSED  ] 3 tests."
+echo "========= RACECHECK SUMMARY: $(wc -w <"${0%/*}/kernels") hazards displayed (errors, warnings)"
+exit "$4"
+SANITIZER
+echo "cudnn_generated_a_kernel0_0 cudnn_generated_b_kernel0_0" >"$folder/kernels"
+check_gpu racecheck --sanitizer "$folder/sanitizer"
+grep -q '^racecheck gpu: passed: .* hazards in kernels that cuDNN made' <<<"$output" ||
+  fail "expected hazards of cuDNN's to be counted: $output"
+echo "cudnn_generated_a_kernel0_0 starling::cudnn_generated_b" >"$folder/kernels"
+if output=$("$folder/starling-bundle" check racecheck --sanitizer "$folder/sanitizer"); then
+  fail "racecheck passed although a kernel of ours has a race"
+fi
+grep -q '^racecheck gpu: FAILED: .*sanitizer found errors' <<<"$output" ||
+  fail "does not say what racecheck found: $output"
+
 status=0
 "$folder/starling-bundle" check compute resnet49 2>"$folder/error" || status=$?
 ((status == 2)) || fail "an unknown net: status $status, expected 2"
