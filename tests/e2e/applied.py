@@ -8,7 +8,6 @@ when acknowledgements went on, at the latest. All daemons run on this machine, w
 clock spans and Python share.
 """
 
-import subprocess
 import threading
 from collections import namedtuple
 
@@ -39,7 +38,7 @@ class Applied:
         self.updates = []
         self.lost_spans = 0  # overwritten before they were read
         self._flows = {}  # number -> (job, slice)
-        self._cursors = {}  # (shard's address, process) -> spans read
+        self._cursors = {}  # of new_spans
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -67,28 +66,17 @@ class Applied:
 
     def read(self):
         """Reads what is new on all shards that answer."""
-        try:
-            shards = self.cluster.get("shards")
-        except RuntimeError:
-            return  # the coordinator is away; the shards keep their spans for a while
-        for shard in shards:
-            if shard["state"] == "ready" and not self.away(shard["name"]):
-                self._read_one(shard["name"], shard["address"])
-
-    def _read_one(self, name, address):
-        process = self.cluster.processes[name].pid
         with self._lock:
-            cursor = self._cursors.get((address, process), 0)
             try:
-                reply = self.cluster.spans(address, cursor)
-            except (subprocess.SubprocessError, ValueError):
-                return  # it dies, or is another process by now
-            self._cursors[address, process] = reply["recorded"]
-            self.lost_spans += reply["dropped"]
-            for span in reply["spans"]:
+                spans, dropped = self.cluster.new_spans(self._cursors, self.away)
+            except RuntimeError:
+                return  # the coordinator is away; the shards keep their spans for a while
+            self.lost_spans += dropped
+            for shard, span in spans:
                 known = span["category"] == "apply" and self._flows.get(span["flow"])
                 if known:
-                    self.updates.append(Update(span["end_us"] / 1e6, *known, name, process))
+                    process = self.cluster.processes[shard].pid
+                    self.updates.append(Update(span["end_us"] / 1e6, *known, shard, process))
 
     def _run(self):
         while not self._over.wait(READ_EVERY):

@@ -38,24 +38,18 @@ class OpenSteps:
 
     def __init__(self, cluster):
         self.cluster = cluster
-        self.cursors = {}  # (address, process) -> spans read
+        self.cursors = {}
 
     def shards(self):
         """Only the newest step that has arrived anywhere counts: on a shard that lacks nothing of
         it, all slices were updated. Reads what was recorded since the last call."""
         arrived, updated, newest = {}, set(), -1
-        for shard in self.cluster.get("shards"):
-            if shard["state"] != "ready":
-                continue
-            key = shard["address"], self.cluster.processes[shard["name"]].pid
-            reply = self.cluster.spans(shard["address"], self.cursors.get(key, 0))
-            self.cursors[key] = reply["recorded"]
-            for span in reply["spans"]:
-                if span["category"] == "push":
-                    arrived[span["flow"]] = shard["name"], span["clock"]
-                    newest = max(newest, span["clock"])
-                elif span["category"] == "apply":
-                    updated.add(span["flow"])
+        for shard, span in self.cluster.new_spans(self.cursors)[0]:
+            if span["category"] == "push":
+                arrived[span["flow"]] = shard, span["clock"]
+                newest = max(newest, span["clock"])
+            elif span["category"] == "apply":
+                updated.add(span["flow"])
         return sorted(
             {
                 name

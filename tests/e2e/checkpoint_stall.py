@@ -38,18 +38,15 @@ class Steps:
         self.completed = {}  # by step
         self.lost_spans = 0
         self._cluster = cluster
-        self._read = {}  # shard's address -> spans read
+        self._cursors = {}
 
     def read(self):
-        for shard in self._cluster.get("shards"):
-            address = shard["address"]
-            reply = self._cluster.spans(address, self._read.get(address, 0))
-            self._read[address] = reply["recorded"]
-            self.lost_spans += reply["dropped"]
-            for span in reply["spans"]:
-                if span["name"].startswith("apply slice"):
-                    before = self.completed.get(span["clock"], 0.0)
-                    self.completed[span["clock"]] = max(before, span["end_us"] / 1e6)
+        spans, dropped = self._cluster.new_spans(self._cursors)
+        self.lost_spans += dropped
+        for _, span in spans:
+            if span["name"].startswith("apply slice"):
+                before = self.completed.get(span["clock"], 0.0)
+                self.completed[span["clock"]] = max(before, span["end_us"] / 1e6)
 
 
 def durations(completed, begin, end):

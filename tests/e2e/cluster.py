@@ -369,6 +369,25 @@ class Cluster:
             span["end_us"] = span["begin_us"] + span["duration_us"]
         return reply
 
+    def new_spans(self, cursors, away=lambda name: False):
+        """What the shards have recorded since the last call with these `cursors`, a dict of the
+        caller's: pairs of shard and span, and how many spans were overwritten before. A shard that
+        is not ready, is `away`, or dies meanwhile gives none."""
+        found, dropped = [], 0
+        for shard in self.get("shards"):
+            name, address = shard["name"], shard["address"]
+            if shard["state"] != "ready" or away(name):
+                continue
+            key = address, self.processes[name].pid
+            try:
+                reply = self.spans(address, cursors.get(key, 0))
+            except (subprocess.SubprocessError, ValueError):
+                continue  # it dies, or is another process by now
+            cursors[key] = reply["recorded"]
+            dropped += reply["dropped"]
+            found += [(name, span) for span in reply["spans"]]
+        return found, dropped
+
     def submit(self, job, *more):
         """Submits a dict in the job file's schema; raises with the client's message if refused."""
         path, seen = self.client_file(f"{job['metadata']['name']}.json")
