@@ -70,16 +70,17 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
       world_.Happens("two workers on one device", "worker-0, worker-1")) {
     workers_[0]->ShareDeviceWith(workers_[1].get());
   }
-  // Others find finite values there.
-  if (shape.faults && shape.from == nullptr && Random(Mix(seed, 935)).Chance(0.15))
-    workers_.back()->SpoilGradients();
+  // Others find finite values there. It may be quarantined, and nobody restarts it.
+  const bool spoils = shape.faults && shape.from == nullptr && shape.workers > 1 &&
+                      Random(Mix(seed, 935)).Chance(0.15);
+  if (spoils) workers_.back()->SpoilGradients();
   for (int i = 0; i < shape.jobs; ++i) {
     ClientJob& job = jobs_.emplace_back();
     job.workload = shape.from != nullptr ? *shape.from->workload : MakeWorkload(seed, i);
     if (shape.checkpoints) PlanCheckpoints(i);
     job.nonce = Mix(seed, 3000 + i);
     if (shape.workers == 1) job.workload.spec.set_workers_min(1);
-    const auto workers = static_cast<uint32_t>(shape.workers);
+    const auto workers = static_cast<uint32_t>(spoils ? shape.workers - 1 : shape.workers);
     job.workload.spec.set_workers_min(std::min(job.workload.spec.workers_min(), workers));
     if (shape.steps > 0) {
       job.workload.spec.mutable_stop()->clear_wall_time_seconds();

@@ -137,9 +137,9 @@ int Print(const std::vector<Check>& checks, size_t paths_left_out, Format format
     return status;
   }
   for (const Check& check : checks) {
-    context.out << (check.ok ? "ok    " : "FAIL  ") << check.check << ", " << check.subject << ": "
-                << check.text << "\n";
-    if (!check.ok) context.out << "  try: " << check.remedy << "\n";
+    context.out << (check.ok ? "ok    " : "FAIL  ") << check.check << ", "
+                << PrintableText(check.subject) << ": " << PrintableText(check.text) << "\n";
+    if (!check.ok) context.out << "  try: " << PrintableText(check.remedy) << "\n";
   }
   if (paths_left_out > 0) {
     context.out << paths_left_out << " more paths from workers to shards were not measured\n";

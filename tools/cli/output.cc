@@ -100,7 +100,8 @@ std::string TableText(const Rows& given) {
 
 std::string WarningsText(const google::protobuf::RepeatedPtrField<std::string>& warnings) {
   std::string text;
-  for (const std::string& warning : warnings) absl::StrAppend(&text, "warning: ", warning, "\n");
+  for (const std::string& warning : warnings)
+    absl::StrAppend(&text, "warning: ", PrintableText(warning), "\n");
   return text;
 }
 

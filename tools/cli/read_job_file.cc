@@ -55,6 +55,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": no such job file"));
   if (type == std::filesystem::file_type::fifo) {  // a shell's <(...)
     std::ifstream pipe(path, std::ios::binary);
+    if (!pipe) return absl::InvalidArgumentError(absl::StrCat(path, ": cannot be opened"));
     return ReadAll(path, pipe);
   }
   if (type == std::filesystem::file_type::none)

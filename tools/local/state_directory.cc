@@ -1,6 +1,10 @@
 #include "tools/local/state_directory.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <deque>
 #include <filesystem>
 #include <fstream>
@@ -49,6 +53,13 @@ absl::Status StateDirectory::CheckOurs() const {
       "expected a new or empty folder, or one of an earlier local cluster, in which only you may "
       "write";
   std::error_code error;
+  struct stat found = {};
+  if (stat(root_.c_str(), &found) != 0) {
+    return FileError("look at the folder", root_, std::error_code(errno, std::system_category()));
+  }
+  if (found.st_uid != geteuid())
+    return absl::FailedPreconditionError(
+        absl::StrCat(kExpected, ": ", root_, " belongs to user ", found.st_uid));
   const fs::perms perms = fs::status(root_, error).permissions();
   if (error) return FileError("look at the folder", root_, error);
   if ((perms & (fs::perms::group_write | fs::perms::others_write)) != fs::perms::none) {

@@ -231,6 +231,9 @@ struct ListCheckpoints {
   uint64_t nonce = 0;
   bool first = false;
   bool known = false;
+  // Those of this cluster that were there, but for what is being deleted: a folder that has another
+  // nonce and lacks one of them is not the same folder: kUnavailable, and nothing is written.
+  std::vector<CheckpointId> there = {};
 };
 // Reads the manifest of a checkpoint to which a job goes back, and every byte of its files.
 // kUnavailable, kDeadlineExceeded, kResourceExhausted, kPermissionDenied, kCancelled: another

@@ -256,6 +256,7 @@ class Core {
 
   // non_finite.cc: losses and gradients that are not finite
   void TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std::string& text);
+  bool MayDropValues(const Job& job) const;
   void Diverge(Job& job, const std::string& what);
   void ReviewNonFinite(Job& job);
   bool Blame(const Worker& worker, Job& job);
@@ -359,7 +360,7 @@ class Core {
   static absl::Time TrustedUntil(const Shard& shard, const std::string& why);
   bool IsPresent(const Shard& shard) const;
   bool IsSteady(const Shard& shard) const;
-  bool IsClaimed(const Daemon& daemon) const;
+  absl::Time ClaimedSince(const Daemon& daemon) const;
   bool IsDeaf();
   void LookForSilence();
   void LookForSilence(Shard& shard);
@@ -524,7 +525,7 @@ class Core {
                   const std::string& why);
 
   // on_tick.cc
-  void LoseTheSilent(bool deaf);  // `deaf`: only those whose name is claimed
+  void LoseTheSilent(bool deaf);  // `deaf`: those that are silent since their name was claimed
   bool Hangs(const Worker& worker) const;
   void SetAsideWhoHangs();
   void TakeBack(Worker& worker);

@@ -272,7 +272,8 @@ struct PendingCheckpoint {  // held until the checkpoint is there, or has failed
 struct PendingRegistration {  // held until the name's owner reports or is lost
   CallId call;
   RegisterRequest request;
-  absl::Time since;
+  absl::Time since;  // of this process
+  absl::Time first;  // of any that asked for the name without a break
 };
 
 struct PendingLogs {

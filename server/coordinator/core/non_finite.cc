@@ -29,6 +29,11 @@ void Core::TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std
                             /*asked=*/IsDone(job, at)};
   const auto [before, first] = job.non_finite.try_emplace(at, suspicion);
   if (!first) {
+    // A process that was started again is no other worker.
+    if (before->second.worker == worker.id() && !before->second.asked) {
+      before->second = suspicion;
+      return SetAside(worker, job, Fault::NON_FINITE, text);
+    }
     const std::string& by = before->second.name;
     return Diverge(job, absl::StrCat(text, "; ", by == worker.name() ? "it" : by,
                                      " found the same before, so it is the job's own"));
@@ -36,11 +41,16 @@ void Core::TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std
   SetAside(worker, job, Fault::NON_FINITE, text);
 }
 
+// Values that may be right are dropped only where there is certainly a checkpoint to go back to.
+bool Core::MayDropValues(const Job& job) const {
+  return MayRollBack(job, /*counts=*/true) && checkpoints_listed_ && FindToGoBackTo(job) != nullptr;
+}
+
 // The values lead to what is not finite. In BSP they do so again, so going back twice is useless.
 void Core::Diverge(Job& job, const std::string& what) {
   const bool asks = job.spec().go_back_if_not_finite();
   const bool again = job.state.has_diverged();
-  if (asks && !again && MayRollBack(job, /*counts=*/true)) {
+  if (asks && !again && MayDropValues(job)) {
     job.state.set_diverged(StepsDone(job));
     return BeginRollback(job, what, /*counts=*/true, absl::ZeroDuration());
   }
@@ -115,9 +125,7 @@ void Core::Quarantine(Worker& worker, Job& job) {
     // It has been given to another job meanwhile.
     if (Job* other = FindRunning(worker.job)) SetAside(worker, *other, Fault::NON_FINITE, why);
   }
-  // This drops values that may be right, so not unless there is something to go back to.
-  if (job.spec().go_back_if_not_finite() && MayRollBack(job, /*counts=*/true) &&
-      checkpoints_listed_ && FindToGoBackTo(job) != nullptr)
+  if (job.spec().go_back_if_not_finite() && MayDropValues(job))
     BeginRollback(job, why, /*counts=*/true, absl::ZeroDuration());
 }
 

@@ -147,6 +147,17 @@ TEST_F(NonFiniteTest, OneThatWasStartedAgainIsNotBlamedForWhatItFoundBefore) {
   EXPECT_THAT(cluster.JobLog("a"), Not(HasSubstr("others found")));
 }
 
+// Its process was started again, which is no other worker.
+TEST_F(NonFiniteTest, OneWorkerAloneDoesNotConvictTheJob) {
+  Begin(2);
+  const uint64_t step = Step() + 40;
+  Finds("worker-1", step);
+  cluster.Rejoin("worker-1");
+  Finds("worker-1", step);
+  ASSERT_TRUE(cluster.RunUntil([&] { return Step() > step; }));
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+}
+
 TEST_F(NonFiniteTest, AQuarantinedWorkerLeavesTheJobThatItHasMeanwhile) {
   Begin(2);
   IsBlamed("worker-1", 1, 2);

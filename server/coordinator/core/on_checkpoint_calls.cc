@@ -90,8 +90,12 @@ void Core::LookForCheckpoints() {
       known |= job.state.last_checkpoint() > 0 || job.stored.description().has_restore();
     }
   }
-  disk_actions_.push_back(
-      action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce, first, known});
+  std::vector<CheckpointId> there;
+  for (const auto& [id, info] : checkpoints_) {
+    if (id.cluster == cluster_.cluster() && !dropping_.contains(id)) there.push_back(id);
+  }
+  disk_actions_.push_back(action::ListCheckpoints{cluster_.cluster(), options_.checkpoint_nonce,
+                                                  first, known, std::move(there)});
 }
 
 // Somebody sees a folder without this coordinator's nonce: the list writes it again where it is

@@ -86,6 +86,7 @@ void Core::On(const event::Register& event) {
   PendingRegistration& pending = registrations_[{request.role(), request.name()}];
   if (pending.request.nonce() != request.nonce() || pending.since == absl::Time())
     pending.since = now_;
+  if (pending.first == absl::Time()) pending.first = now_;
   if (pending.call != CallId()) {
     Reply(pending.call, absl::AbortedError("another registration of this name replaced this one"));
   }

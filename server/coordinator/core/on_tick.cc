@@ -122,7 +122,9 @@ void Core::LoseTheSilent(bool deaf) {
   const auto look_at = [&](auto& daemons, uint64_t& count) {
     for (auto& [id, daemon] : daemons) {
       const absl::Duration silent = now_ - daemon.last_heard;
-      if (daemon.fenced() || silent <= options_.liveness || (deaf && !IsClaimed(daemon))) continue;
+      const absl::Time from =
+          deaf ? std::max(daemon.last_heard, ClaimedSince(daemon)) : daemon.last_heard;
+      if (daemon.fenced() || now_ - from <= options_.liveness) continue;
       Lose(daemon, daemon.heard
                        ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(silent))
                        : "not heard of since the coordinator started");

@@ -135,23 +135,26 @@ void Core::Trust(Shard& shard) {
   shard.suspicion.reset();
 }
 
-// Another process wants to register by its name, so the coordinator's network is no reason that it
-// is not heard.
-bool Core::IsClaimed(const Daemon& daemon) const {
-  return registrations_.contains({daemon.stored.registration().role(), daemon.name()});
+// Since when another process wants to register by its name; infinite: none does.
+absl::Time Core::ClaimedSince(const Daemon& daemon) const {
+  const auto it = registrations_.find({daemon.stored.registration().role(), daemon.name()});
+  return it == registrations_.end() ? absl::InfiniteFuture() : it->second.first;
 }
 
 // Whether nobody is heard: then the coordinator may be the one that is cut off. Silence is held
-// against nobody meanwhile, nor afterwards, but for those whose name is claimed.
+// against nobody meanwhile, nor afterwards. Where the names of all that were heard are claimed, the
+// network is no reason.
 bool Core::IsDeaf() {
   size_t heard = 0;
   absl::Time newest = absl::InfinitePast();
   ForEachDaemon([&](const Daemon& daemon) {
-    if (daemon.fenced() || !daemon.heard || IsClaimed(daemon)) return;
+    if (daemon.fenced() || !daemon.heard) return;
     ++heard;
-    newest = std::max(newest, daemon.last_heard);
+    if (ClaimedSince(daemon) == absl::InfiniteFuture())
+      newest = std::max(newest, daemon.last_heard);
   });
-  const absl::Duration silence = heard > 1 ? now_ - newest : absl::ZeroDuration();
+  const bool may_be = heard > 1 && newest != absl::InfinitePast();
+  const absl::Duration silence = may_be ? now_ - newest : absl::ZeroDuration();
   if (silence > kDeaf) {
     deaf_for_ = silence;
     return silence <= kDeafMost;
@@ -159,9 +162,8 @@ bool Core::IsDeaf() {
   if (deaf_for_ == absl::ZeroDuration()) return false;
   sentences_.push_back(absl::StrFormat("nobody was heard for %.1f s: nobody is blamed for it",
                                        absl::ToDoubleSeconds(deaf_for_)));
-  ForEachDaemon([&](Daemon& daemon) {
-    if (!IsClaimed(daemon)) daemon.last_heard = std::min(now_, daemon.last_heard + deaf_for_);
-  });
+  ForEachDaemon(
+      [&](Daemon& daemon) { daemon.last_heard = std::min(now_, daemon.last_heard + deaf_for_); });
   for (auto& [id, shard] : shards_) {
     shard.report_by += deaf_for_;
     shard.suspicion.reset();

@@ -1,5 +1,6 @@
 // Shards that do not answer: when they are asked, when views change, and when they are lost.
 #include "absl/strings/str_cat.h"
+#include "common/version/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/coordinator_fixture.h"
@@ -362,6 +363,34 @@ TEST_F(SilenceTest, WhoWasStartedAgainIsTakenThoughNobodyElseIsHeard) {
   EXPECT_EQ(State("ps-1"), "ready") << "nobody else is blamed for the time in which none was heard";
   EXPECT_EQ(cluster.Register(WORKER, "worker-0", "elsewhere:2", 91).refused(), "");
   EXPECT_LE(cluster.now - began, absl::Seconds(12));
+}
+
+// It was started by mistake while the coordinator was cut off, and is heard first.
+TEST_F(SilenceTest, ASecondProcessOfANameReplacesNoneThatIsHeardAgain) {
+  Begin();
+  const auto all = [&](bool alive) {
+    for (auto& [name, worker] : cluster.workers) worker.alive = alive;
+    for (auto& [name, shard] : cluster.shards) shard.alive = alive;
+  };
+  all(false);
+  cluster.RunFor(absl::Seconds(20));
+  RegisterRequest request;
+  request.set_role(SHARD);
+  request.set_name("ps-0");
+  request.set_address("elsewhere:1");
+  request.set_nonce(90);
+  request.mutable_version()->set_version(std::string(ReleaseVersion()));
+  request.mutable_version()->set_protocol(ProtocolVersion());
+  const CallId call = cluster.NewCall();
+  cluster.Step(event::Register{call, request});
+  cluster.RunFor(absl::Seconds(1));
+  all(true);
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_EQ(State("ps-0"), "ready");
+  ASSERT_NE(cluster.Answer(call), nullptr);
+  EXPECT_THAT(std::get<RegisterReply>(*cluster.Answer(call)).refused(),
+              HasSubstr("in use by a live process"));
+  EXPECT_TRUE(IsSettled(DURABILITY_AUTO));
 }
 
 // Whoever has the other copies is not heard when a shard is missed, but a moment later.

@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
@@ -43,6 +45,21 @@ absl::Status CheckKnownRoot(const absl::Status& found, uint64_t cluster) {
       "with a new one, make the folder ", kRootNonceFolder, " in it, and the empty file ", file));
 }
 
+// A folder with another nonce: what was in it must be there still, or it is an older copy.
+absl::Status CheckSameFolder(const FoundCheckpoints& found,
+                             const std::vector<CheckpointId>& there) {
+  for (const CheckpointId& id : there) {
+    const bool whole = std::any_of(found.whole.begin(), found.whole.end(), [&](const auto& info) {
+      return ParseCheckpointId(info.id()) == id;
+    });
+    if (whole || found.unreadable.contains(id)) continue;
+    return absl::UnavailableError(absl::StrCat(
+        "the folder of checkpoints has the number of another coordinator, and lacks checkpoint ",
+        ToString(id), ", which was there: see whether an older copy of the folder is mounted"));
+  }
+  return absl::OkStatus();
+}
+
 // What is there counts first: a folder that takes nothing new can be read, and made emptier.
 absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
                                         const action::ListCheckpoints& action) {
@@ -56,6 +73,8 @@ absl::StatusOr<FoundCheckpoints> ListOn(CheckpointDisk& disk,
       spdlog::warn("unfinished checkpoints were not removed: {}", std::string(left.message()));
   } else if (nonce.ok() && *nonce == action.nonce) {
     return found;
+  } else {
+    STARLING_RETURN_IF_ERROR(CheckSameFolder(found, action.there));
   }
   found.marked = WriteRootNonce(disk, action.cluster, action.nonce);
   found.marked_now = found.marked.ok();

@@ -278,6 +278,17 @@ TEST_F(CheckpointKeeperTest, AnotherFolderInItsPlaceIsNotListed) {
   EXPECT_TRUE(absl::IsNotFound(ReadRootNonce(*disk_, kCluster).status())) << "it is not marked";
 }
 
+// It has the number of another coordinator, and is listed only if it lacks nothing.
+TEST_F(CheckpointKeeperTest, AnOlderCopyOfTheFolderIsNotListed) {
+  ASSERT_TRUE(WriteRootNonce(*disk_, kCluster, kNonce - 1).ok());
+  const auto found = Await<absl::StatusOr<FoundCheckpoints>>([&](auto done) {
+    keeper_.List({kCluster, kNonce, /*first=*/false, /*known=*/true, /*there=*/{kId}}, done);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(found.status())) << found.status();
+  EXPECT_THAT(std::string(found.status().message()), HasSubstr(ToString(kId)));
+  EXPECT_EQ(*ReadRootNonce(*disk_, kCluster), kNonce - 1) << "it is not marked";
+}
+
 TEST_F(CheckpointKeeperTest, AFolderThatIsNotMountedIsNotOneWithoutCheckpoints) {
   namespace fs = std::filesystem;
   const std::string root = absl::StrCat(std::getenv("TEST_TMPDIR"), "/unmounted");
