@@ -270,9 +270,8 @@ ValueTruth ShardWatch::OnValueSent(const Process&, const FrameHeader& header,
                                                                0, header.base_lsn)
                                       : answered.mapped();
   value.run = header.key.run;
-  const bool exact = (header.flags & frame_flags::kReader) != 0 &&
-                     (header.flags & frame_flags::kVersion) != 0 &&
-                     truth->PolicyOf(value.policy).kind == PolicyKind::kBsp;
+  const bool exact =
+      (header.flags & frame_flags::kReader) != 0 && (header.flags & frame_flags::kVersion) != 0;
   if (exact) truth->OnVersionRead(header.key.slice, static_cast<uint64_t>(header.clock), values);
   return value;
 }

@@ -31,7 +31,7 @@ Partition::PullState Partition::TryPull(const WaitingPull& pull) {
   if (request.key.work.purpose == WorkPurpose::kEvaluate) return TryEvaluationPull(pull);
   const PartitionConfig::SliceInfo& info = FindSlice(request.key.slice)->info;
   const bool reader = (request.flags & frame_flags::kReader) != 0;
-  const bool exact = reader && applied_.bsp() && (request.flags & frame_flags::kVersion) != 0;
+  const bool exact = reader && (request.flags & frame_flags::kVersion) != 0;
   if (exact && info.updated) return ReadVersion(pull);
   if (reader || !info.updated) {
     SendSlice(pull, ValueSource::kCurrent, NewestVersion(info.id), log_.applied());
@@ -95,7 +95,11 @@ Partition::PullState Partition::ReadVersion(const WaitingPull& pull) {
   const SliceWork& slice = *FindSlice(pull.request.key.slice);
   const SliceState& state = applied_.slice(slice.info.id);
   const auto version = static_cast<uint64_t>(pull.request.clock);
-  if (version > state.updates || IsGone(slice, version)) {
+  if (!applied_.bsp()) {
+    Refuse(pull, Answer::kStaleClock,
+           absl::StrCat("version ", version, " is not here: the policy is no longer BSP"),
+           static_cast<Clock>(state.updates));
+  } else if (version > state.updates || IsGone(slice, version)) {
     Refuse(pull, Answer::kStaleClock,
            absl::StrCat("version ", version, " is not here: slice ", slice.info.id.value,
                         " has sealed ", state.updates),

@@ -408,5 +408,18 @@ c1 r1.1 push s0 0:[4,8) b4
   EXPECT_EQ(t.partition().applied().lsn(), Lsn(2));
 }
 
+// The policy was BSP when it asked the coordinator what to read, and another partition may have
+// given it that version.
+TEST(PartitionSspTest, AReaderOfAVersionIsToldThatThereAreNone) {
+  Transcript t(Ssp(0));
+  t.Begin(1);
+  t.Quietly([&] { t.Verify(t.Push(1, 0, 0, 0, 4)); });
+  FrameHeader reader = t.Header(FrameType::kPull, 0);
+  reader.origin = Origin();
+  reader.flags = frame_flags::kReader | frame_flags::kVersion;
+  t.Send(reader, /*connection=*/50);
+  EXPECT_THAT(t.Text(), HasSubstr("version 0 is not here: the policy is no longer BSP"));
+}
+
 }  // namespace
 }  // namespace starling

@@ -37,8 +37,9 @@ void EndedPartition::OnFrame(ShardConnection& connection, const FrameHeader& req
                   absl::StrCat("slice ", request.key.slice.value, " is not in partition ",
                                position_.partition.value));
   }
-  const bool exact = (request.flags & frame_flags::kVersion) != 0 && position_.version.has_value();
-  const bool other = exact && request.clock != static_cast<Clock>(*position_.version);
+  const bool exact = (request.flags & frame_flags::kVersion) != 0;
+  const bool other = exact && (!position_.version.has_value() ||
+                               request.clock != static_cast<Clock>(*position_.version));
   if (other || request.key.work.purpose == WorkPurpose::kEvaluate) {
     return refuse(
         Answer::kStaleClock,

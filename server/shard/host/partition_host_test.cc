@@ -354,6 +354,9 @@ TEST_F(PartitionHostTest, WithoutVersionsTheNewestValuesAreKept) {
   ended->OnFrame(*connection_, pull);
   ASSERT_EQ(Last().header.type, FrameType::kValue);
   EXPECT_EQ(Last().First(), -1);
+  pull.flags |= frame_flags::kVersion;
+  ended->OnFrame(*connection_, pull);
+  EXPECT_EQ(Last().header.answer, Answer::kStaleClock) << "it may have asked others for it, too";
   connection_->sent.clear();
   ended.reset();
   EXPECT_EQ(memory_->allocated(), 0u);
