@@ -145,7 +145,7 @@ TEST_F(CliTest, AJobGoesOnFromACheckpoint) {
   *cluster_.submit_reply->mutable_status() = status;
   const std::vector<std::vector<std::string>> same = {
       {"submit", "--from", "c-1-1", "--name", "second"},
-      {"checkpoint", "restore", "c-1-1", "--name", "second"}};
+      {"checkpoint", "restore", "c-1-1", "--name", "second", "--workers-min", "1"}};
   for (const auto& args : same) {
     EXPECT_EQ(Run(args), kExitOk) << err_.str();
     const SubmitRequest& request = cluster_.submitted.back();
@@ -153,6 +153,7 @@ TEST_F(CliTest, AJobGoesOnFromACheckpoint) {
     EXPECT_EQ(request.from(), "c-1-1");
     EXPECT_EQ(request.name(), "second");
     EXPECT_EQ(request.nonce(), 42u);
+    EXPECT_EQ(request.workers_min(), args[0] == "submit" ? 0u : 1u);
     EXPECT_THAT(err_.str(),
                 HasSubstr("submitted digits, which goes on from checkpoint c-1-1, step 812\n"));
   }
@@ -176,6 +177,8 @@ TEST_F(CliTest, WhatNeedsAJobFileSaysSo) {
   EXPECT_THAT(err_.str(), HasSubstr("--set: expected a job file"));
   EXPECT_EQ(Run({"submit", "--from", "a", "--optimizer-state"}), kExitUsage);
   EXPECT_THAT(err_.str(), HasSubstr("--optimizer-state: expected a job file"));
+  EXPECT_EQ(Run({"submit", "-f", GoodJobFile(), "--workers-min", "1"}), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("expected no job file: it has workers.min"));
   EXPECT_TRUE(cluster_.submitted.empty());
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/protocol/limits.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
@@ -23,13 +24,19 @@ struct SubmitOptions {
   std::string name;                    // --name: replaces metadata.name
   std::string from;                    // a checkpoint, or a job: its newest
   bool optimizer_state = false;        // with `from` and `file`
-  bool replace = false;                // deletes an ended job of that name
+  int workers_min = 0;                 // with `from` and no `file`; 0: as before
+  int workers_max = 0;
+  bool replace = false;  // deletes an ended job of that name
   bool watch = false;
   bool dry_run = false;
 };
 
 void CheckSubmit(const SubmitOptions& options) {
   if (options.file.empty() && options.from.empty()) throw CLI::RequiredError("--file or --from");
+  if (!options.file.empty() && (options.workers_min > 0 || options.workers_max > 0)) {
+    throw CLI::ValidationError("--workers-min, --workers-max",
+                               "expected no job file: it has workers.min and workers.max");
+  }
   if (!options.file.empty()) return;
   if (!options.overrides.empty())
     throw CLI::ValidationError("--set", "expected a job file (--file), whose values it replaces");
@@ -47,6 +54,8 @@ absl::StatusOr<SubmitRequest> MakeRequest(const SubmitOptions& options, Context&
   request.set_nonce(context.random());
   if (options.file.empty()) {
     request.set_name(options.name);
+    request.set_workers_min(static_cast<uint32_t>(options.workers_min));
+    request.set_workers_max(static_cast<uint32_t>(options.workers_max));
     return request;
   }
   std::vector<std::string> overrides = options.overrides;
@@ -121,6 +130,11 @@ absl::StatusOr<int> RunSubmit(const SubmitOptions& options, const CommandLine& l
 }
 
 void AddCommon(CLI::App* verb, SubmitOptions* options) {
+  const CLI::Range range(0, static_cast<int>(limits::kWorkersPerJobMax));
+  AddNumber(verb, "--workers-min", &options->workers_min, range,
+            "of a job that goes on: waits for so many; 0: as before");
+  AddNumber(verb, "--workers-max", &options->workers_max, range,
+            "of a job that goes on: takes so many; 0: as before");
   verb->add_flag("--replace", options->replace,
                  "in place of a job of that name that has ended, which is deleted");
   verb->add_flag("--watch", options->watch, "follow the job to its end");

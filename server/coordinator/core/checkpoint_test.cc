@@ -880,6 +880,31 @@ TEST_F(CheckpointTest, AJobGoesOnFromOne) {
   EXPECT_EQ(last, 3000u);
 }
 
+// The cluster may have become smaller.
+TEST_F(CheckpointTest, AJobGoesOnWithOtherNumbersOfWorkers) {
+  JobSpec spec = Bsp("a");
+  Submit(spec);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").step() > 10; }));
+  Made(Create("a"));
+  EXPECT_TRUE(AskJob<event::CancelJob>("a").ok());
+  SubmitRequest request = From("a", "b");
+  request.set_workers_min(5000);
+  EXPECT_THAT(SubmitFromError(request), HasSubstr("at most 4096, got 5000 and 5000"));
+  request.set_workers_min(3);
+  request.set_workers_max(2);
+  EXPECT_THAT(SubmitFromError(request), HasSubstr("got 3 and 2"));
+  request.set_workers_min(1);
+  request.set_workers_max(7);
+  ASSERT_EQ(SubmitFromError(request), "");
+  const JobReply reply = cluster.Get("b");
+  EXPECT_EQ(reply.spec().workers_min(), 1u);
+  EXPECT_EQ(reply.spec().workers_max(), 7u);
+  EXPECT_TRUE(Ends("b", SUCCEEDED));
+  *request.mutable_spec() = spec;
+  request.mutable_spec()->set_name("c");
+  EXPECT_THAT(SubmitFromError(request), HasSubstr("a job file has its own"));
+}
+
 TEST_F(CheckpointTest, WhatAJobGoesOnFromIsDurable) {
   JobSpec spec = Bsp("a");
   spec.mutable_stop()->set_epochs(3);

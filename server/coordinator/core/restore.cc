@@ -10,6 +10,7 @@
 #include "common/base/status_macros.h"
 #include "common/checkpoint/manifest.h"
 #include "common/data_plan/job_steps.h"
+#include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/core/resolve_model.h"
 
@@ -22,6 +23,21 @@ constexpr absl::Duration kLookAgain = absl::Seconds(10);  // at what could not b
 std::string KindOf(const Optimizer& optimizer) {
   const auto* const field = optimizer.GetDescriptor()->FindFieldByNumber(optimizer.kind_case());
   return field == nullptr ? "none" : field->name();
+}
+
+// How many workers a job takes changes no value in BSP, and the cluster may be another one. 0: as
+// before; a `least` beyond the old maximum raises that.
+absl::Status ChangeWorkers(uint32_t least, uint32_t most, JobSpec& spec) {
+  if (least == 0) least = spec.workers_min();
+  if (most == 0) most = std::max(least, spec.workers_max());
+  if (least > most || most > limits::kWorkersPerJobMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers: expected a least and a greatest number, in this order and at most ",
+                     limits::kWorkersPerJobMax, ", got ", least, " and ", most));
+  }
+  spec.set_workers_min(least);
+  spec.set_workers_max(most);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -63,6 +79,11 @@ absl::Status Core::TakeSource(const event::Submit& event, Submission& submission
         "optimizer_state: expected a job file and a checkpoint: a job that continues has its "
         "optimizer's state anyway");
   }
+  if ((request.workers_min() > 0 || request.workers_max() > 0) &&
+      (request.from().empty() || !continues)) {
+    return absl::InvalidArgumentError(
+        "workers_min, workers_max: expected a job that continues: a job file has its own");
+  }
   if (request.from().empty()) return absl::OkStatus();
   STARLING_RETURN_IF_ERROR(CheckSources());
   if (!checkpoints_listed_) return absl::UnavailableError(NotListedText());
@@ -101,7 +122,7 @@ absl::Status Core::TakeSource(const event::Submit& event, Submission& submission
   if (!continues) return absl::OkStatus();
   *request.mutable_spec() = manifest.job().spec();
   if (!request.name().empty()) request.mutable_spec()->set_name(request.name());
-  return absl::OkStatus();
+  return ChangeWorkers(request.workers_min(), request.workers_max(), *request.mutable_spec());
 }
 
 // The model of a job that continues is there already; what it was made from may not be.

@@ -13,7 +13,9 @@ constexpr Cause kCauses[] = {
      "read `starling logs JOB`, mend what it names, delete the job and submit it again"},
     {"pending", "s",
      "it has not begun: shards, workers or its turn are missing; since its submission",
-     "start what the sentence names, or lower `workers.min`"},
+     "start what the sentence names, or lower `workers.min` (of a job with a checkpoint: cancel "
+     "it, "
+     "and `starling submit --from JOB --replace --workers-min N`)"},
     {"recovering", "s",
      "the coordinator has started again and waits for daemons that it has not heard of; since its "
      "start",
