@@ -151,6 +151,13 @@ class Predict(unittest.TestCase):
             result = self.predict(cluster, export, array)
             self.assertEqual(result.returncode, 2)
             self.assertIn(words.replace("360", str(len(raw))), result.stderr)
+        holes = raw.astype(np.float32)
+        holes[3, 5] = np.nan
+        result = self.predict(cluster, export, holes, "--as", "classes")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f"the outputs of 1 of {len(raw)} samples are not finite", result.stderr)
+        y = self.predict(cluster, export, holes, "--as", "outputs")
+        self.assertEqual(np.isfinite(y).all(axis=1).sum(), len(raw) - 1)
         result = self.predict(cluster, "no-such-job", raw)
         self.assertEqual(result.returncode, 5)
         result = self.predict(cluster, self.folder / "none.safetensors", raw)

@@ -130,6 +130,19 @@ npy::Array Classes(std::vector<int64_t> shape, const std::vector<float>& values,
   return array;
 }
 
+// How many samples have an output that is NaN or infinite, by a NaN or an infinity in the sample or
+// in the model, or by an overflow.
+size_t NotFinite(const std::vector<float>& outputs, int64_t samples) {
+  const size_t each = samples == 0 ? 0 : outputs.size() / static_cast<size_t>(samples);
+  size_t count = 0;
+  for (size_t at = 0; each > 0 && at < outputs.size(); at += each) {
+    count += !std::all_of(outputs.begin() + static_cast<int64_t>(at),
+                          outputs.begin() + static_cast<int64_t>(at + each),
+                          [](float x) { return std::isfinite(x); });
+  }
+  return count;
+}
+
 absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const CommandLine& line,
                                    Context& context) {
   const absl::StatusOr<npy::Array> read = npy::ReadFile(options.input);
@@ -147,6 +160,17 @@ absl::StatusOr<npy::Array> Predict(const PredictOptions& options, const CommandL
   }
   auto outputs = Outputs(model, input, options.choice.threads);
   STARLING_RETURN_IF_ERROR(Prefixed(options.input, outputs.status()));
+  if (const size_t bad = NotFinite(*outputs, input.shape[0]); bad > 0) {
+    const std::string what = absl::StrCat(
+        options.input, ": the outputs of ", CountText(bad), " of ",
+        CountText(static_cast<uint64_t>(input.shape[0])),
+        " samples are not finite: look for NaN and infinite values in the samples and the model");
+    if (options.as != PredictAs::kOutputs) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, "; such samples have no classes (--as outputs writes what there is)"));
+    }
+    context.err << "warning: " << what << "\n";
+  }
   std::vector<int64_t> shape = model.resolved.values[model.resolved.logits].shape;
   const size_t classes = shape.empty() ? 1 : static_cast<size_t>(shape.back());
   shape.insert(shape.begin(), input.shape[0]);
