@@ -8,7 +8,7 @@
 namespace starling {
 
 // Gives `orders` what they leave out as unchanged: the description, views and roster of `before`,
-// the whole orders that were taken before them.
+// the whole orders that were taken before them. A description of another run is not taken.
 void CompleteOrders(WorkerOrders before, WorkerOrders& orders);
 
 }  // namespace starling

@@ -23,6 +23,14 @@ TEST(CompleteOrders, HaveWhatIsUnchanged) {
   EXPECT_EQ(news.SerializeAsString(), Whole().SerializeAsString());
 }
 
+TEST(CompleteOrders, TakeNoDescriptionOfAnotherRun) {
+  WorkerOrders news;
+  news.mutable_run()->set_job_uid(7);
+  news.mutable_run()->set_era(1);
+  CompleteOrders(Whole(), news);
+  EXPECT_FALSE(news.has_job());
+}
+
 TEST(CompleteOrders, KeepWhatIsNew) {
   WorkerOrders news = Whole();
   news.mutable_job()->mutable_spec()->set_name("eight");

@@ -147,7 +147,8 @@ RegisterRequest MakeRegisterRequest(const Identity& self, const std::string& add
   request.set_insecure(insecure);
   std::random_device random;
   request.set_nonce((uint64_t{random()} << 32) | random());
-  request.set_process(request.nonce());
+  static const uint64_t process = request.nonce();  // its first
+  request.set_process(process);
   char host[256] = {};
   if (gethostname(host, sizeof(host) - 1) == 0) request.set_host(host);
   request.set_cores(std::thread::hardware_concurrency());

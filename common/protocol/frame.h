@@ -66,7 +66,7 @@ enum class Answer : uint8_t {
   kBadFrame = 20,
   kBadDigest = 21,   // the payload differs from its digest: send again
   kNonFinite = 22,   // the contribution has a NaN or Inf: it is not counted
-  kOverBudget = 23,  // a byte or count budget is exceeded
+  kOverBudget = 23,  // over a byte or count budget, or another's bytes for it failed: send again
   kStaleClock = 24,  // BSP: that version is gone; `clock` is the current one
   kStopped = 25,     // the partition has stopped; its shard tells the coordinator why
 };

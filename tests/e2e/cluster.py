@@ -372,11 +372,11 @@ class Cluster:
     def new_spans(self, cursors, away=lambda name: False):
         """What the shards have recorded since the last call with these `cursors`, a dict of the
         caller's: pairs of shard and span, and how many spans were overwritten before. A shard that
-        is not ready, is `away`, or dies meanwhile gives none."""
+        is neither ready nor draining, is `away`, or dies meanwhile gives none."""
         found, dropped = [], 0
         for shard in self.get("shards"):
             name, address = shard["name"], shard["address"]
-            if shard["state"] != "ready" or away(name):
+            if shard["state"] not in ("ready", "draining") or away(name):
                 continue
             key = address, self.processes[name].pid
             try:

@@ -312,8 +312,8 @@ TEST_F(CoordinatorTest, ADeadShardFailsItsJobsByNameAndTheClusterStaysUsable) {
   EXPECT_TRUE(cluster.shards["ps-1"].reports.Holds(3));
 }
 
-// No other worker can be asked for it.
-TEST_F(CoordinatorTest, ANonFiniteLossOfAnUnknownItemStopsTheJobUnderEveryPolicy) {
+// No other worker can be asked for it, and one worker's word ends no job.
+TEST_F(CoordinatorTest, ANonFiniteLossOfAnUnknownItemSetsItsWorkerAside) {
   for (const Policy::Kind policy : {Policy::BSP, Policy::SSP, Policy::ASYNC}) {
     MiniCluster other;
     other.train_samples = 4000;
@@ -326,10 +326,18 @@ TEST_F(CoordinatorTest, ANonFiniteLossOfAnUnknownItemStopsTheJobUnderEveryPolicy
     fault.mutable_run()->set_job_uid(1);
     fault.set_message("the loss is nan at step 4 on worker-0, layer loss");
     other.Round();
-    EXPECT_EQ(other.Status("a").state(), FAILED);
-    EXPECT_EQ(other.Status("a").reason(), "the loss is nan at step 4 on worker-0, layer loss");
-    other.RunFor(absl::Seconds(1));
-    EXPECT_TRUE(other.shards["ps-0"].reports.Holds(1)) << "the last good values stay";
+    EXPECT_EQ(other.Status("a").state(), RUNNING);
+    EXPECT_EQ(other.Status("a").workers(), 0u);
+    EXPECT_THAT(other.Status("a").reason(), HasSubstr("the loss is nan at step 4 on worker-0"));
+    Fault far = fault;
+    far.mutable_work()->set_purpose(TRAIN);
+    far.mutable_work()->set_epoch(1000);
+    other.AddWorker("worker-1");
+    ASSERT_TRUE(other.RunUntil([&] { return other.Status("a").workers() == 1; }));
+    other.workers["worker-1"].fault = far;
+    other.Round();
+    EXPECT_EQ(other.Status("a").state(), RUNNING) << "an epoch that does not exist";
+    EXPECT_EQ(other.Status("a").workers(), 0u);
   }
 }
 

@@ -262,6 +262,7 @@ class Core {
   bool Blame(const Worker& worker, Job& job);
   void Quarantine(Worker& worker, Job& job);
   bool MayBeChecked(const Job& job, uint32_t suspect) const;
+  static bool Exists(const Job& job, const ItemAt& at);
   static bool IsDone(const Job& job, const ItemAt& at);
 
   // on_shard_report.cc

@@ -136,6 +136,7 @@ struct RollbackProgress {
   std::string trouble;               // why the last one of these could not
   int tries = 0;                     // of the one that is read: the disk failed so often
   absl::Time again_at = absl::InfinitePast();
+  bool listed_again = false;  // as none of those that were known could be read
 };
 
 struct Job {

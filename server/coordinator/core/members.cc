@@ -119,7 +119,8 @@ std::vector<const Worker*> Core::SetAsideFor(const Job& job) const {
 bool Core::OthersMayServe(const Job& job, const Worker* but) const {
   return std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
     const Worker& worker = entry.second;
-    if (&worker == but || worker.fenced() || worker.report.draining()) return false;
+    if (&worker == but || worker.fenced() || worker.quarantined() || worker.report.draining())
+      return false;
     const auto aside = worker.aside.find(job.uid());
     const bool asked_again = aside != worker.aside.end() && aside->second.ask_again;
     return asked_again || MayServe(worker, job);

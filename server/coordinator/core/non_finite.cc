@@ -22,15 +22,17 @@ constexpr absl::Duration kOthersMayCome = absl::Seconds(10);
 
 void Core::TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std::string& text) {
   const Work& work = fault.work();
-  if (work.purpose() == PURPOSE_UNSPECIFIED) return Diverge(job, text);  // nothing to compare
   const ItemAt at{work.purpose(), work.epoch(), work.first() / job.spec().batch().micro_batches()};
+  if (!Exists(job, at)) return SetAside(worker, job, Fault::INTERNAL, text);  // its word alone
   // Nobody does again what is done.
   const Suspicion suspicion{worker.id(), worker.stored.incarnation(), worker.name(),
                             /*asked=*/IsDone(job, at)};
   const auto [before, first] = job.non_finite.try_emplace(at, suspicion);
   if (!first) {
-    // A process that was started again is no other worker.
-    if (before->second.worker == worker.id() && !before->second.asked) {
+    // A process that was started again is no other worker, and one that was asked again while it
+    // was alone may have company by now.
+    if (before->second.worker == worker.id() &&
+        (!before->second.asked || MayBeChecked(job, worker.id()))) {
       before->second = suspicion;
       return SetAside(worker, job, Fault::NON_FINITE, text);
     }
@@ -138,6 +140,12 @@ bool Core::MayBeChecked(const Job& job, uint32_t suspect) const {
     known |= !other.fenced() || now_ < other.last_heard + kOthersMayCome;
   }
   return known && now_ < job.staffed + kOthersMayCome;
+}
+
+bool Core::Exists(const Job& job, const ItemAt& at) {
+  if (at.epoch >= job.epochs()) return false;
+  if (at.purpose == EVALUATE) return at.item < EvaluationItems(job);
+  return at.purpose == TRAIN && at.item < job.steps_in(at.epoch);
 }
 
 bool Core::IsDone(const Job& job, const ItemAt& at) {

@@ -273,6 +273,20 @@ TEST_F(NonFiniteTest, AloneItDoesTheStepAgain) {
   EXPECT_THAT(cluster.Status("a").reason(), HasSubstr("it found the same before"));
 }
 
+// It was asked again while it was alone; now another one can do the step.
+TEST_F(NonFiniteTest, WithCompanyItDoesNotConvictTheJobEither) {
+  Begin(1);
+  Finds("worker-0", 900);
+  cluster.RunFor(absl::Seconds(1));
+  ASSERT_EQ(cluster.Status("a").workers(), 1u) << "asked again";
+  cluster.AddWorker("worker-1");
+  ASSERT_TRUE(Has(2));
+  Finds("worker-0", 900);
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  ASSERT_TRUE(cluster.RunUntil([&] { return Step() > 900; }, absl::Minutes(2)));
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-0 did not, time 1"));
+}
+
 TEST_F(NonFiniteTest, AloneItIsNotBlamedIfItSucceedsThen) {
   Begin(1);
   for (int i = 0; i < 5; ++i) {

@@ -150,6 +150,13 @@ void Core::AdvanceRollback(Job& job) {
   }
   // Those that are still known may be read later.
   if (FindToGoBackTo(job) == nullptr) {
+    // There may be others: somebody has put an older copy of the folder in its place.
+    if (!job.rollback.trouble.empty() && !std::exchange(job.rollback.listed_again, true)) {
+      list_checkpoints_at_ = now_;
+      job.rollback.tried_from = UINT64_MAX;
+      job.rollback.again_at = now_ + kReadAgain;
+      return;
+    }
     return End(job, FAILED,
                absl::StrCat(job.state.rollback(), job.rollback.trouble.empty() ? "" : "; ",
                             job.rollback.trouble));

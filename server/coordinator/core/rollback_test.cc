@@ -574,6 +574,19 @@ TEST_F(RollbackTest, EndsIfNoneCanBeRead) {
   EXPECT_EQ(State().rollback(), "");
 }
 
+// A copy of the folder that was made earlier takes its place while the coordinator runs.
+TEST_F(RollbackTest, BeforeItEndsTheFolderIsListedAgain) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const auto older = cluster.checkpoints;
+  RunBeyond(older.rbegin()->first.number + 2);
+  cluster.checkpoints = older;
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restored_from(), ToString(older.rbegin()->first));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
 TEST_F(RollbackTest, AManifestThatMakesNoSenseIsNotRead) {
   Submit(Job("a"));
   RunBeyond(1);

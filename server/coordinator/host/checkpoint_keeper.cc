@@ -55,7 +55,9 @@ absl::Status CheckSameFolder(const FoundCheckpoints& found,
     if (whole || found.unreadable.contains(id)) continue;
     return absl::UnavailableError(absl::StrCat(
         "the folder of checkpoints has the number of another coordinator, and lacks checkpoint ",
-        ToString(id), ", which was there: see whether an older copy of the folder is mounted"));
+        ToString(id),
+        ", which was there: see whether an older copy of the folder is mounted; if "
+        "it was deleted by hand, restart the coordinator"));
   }
   return absl::OkStatus();
 }

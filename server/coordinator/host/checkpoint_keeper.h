@@ -33,11 +33,12 @@ class CheckpointKeeper {
   void Seal(const action::SealCheckpoint& action, Done<absl::StatusOr<CheckpointInfo>> done);
   // Answers when nobody finds it any more; its room comes later.
   void Drop(const action::DropCheckpoint& action, Done<absl::Status> done);
+  // kUnavailable: the folder is not mounted, or an older copy of it is, or its disk fails.
   void List(const action::ListCheckpoints& action, Done<absl::StatusOr<FoundCheckpoints>> done);
   // The manifest of one that is listed, if all its files are there as it says.
   void Read(const CheckpointInfo& info, Done<absl::StatusOr<CheckpointManifest>> done);
 
-  // The same, once every byte of the files was read and is as it was written. kUnavailable: the
+  // The same, once every byte of the files was read and is as it was written. kAborted: the
   // folder is not the one that has the action's nonce. kCancelled: Stop came first.
   void Verify(const action::ReadCheckpoint& action, Done<absl::StatusOr<CheckpointManifest>> done);
 

@@ -455,7 +455,7 @@ class Partition {
   std::optional<uint32_t> late_copy_;  // only while kCutBeforeNext is masked
 
   std::string fault_;
-  bool diverged_ = false;     // the fault is that sums of finite gradients are not finite
+  bool diverged_ = false;  // the fault is the job's own: sums that are not finite, or no scale left
   bool log_stopped_ = false;  // because of the fault: a record will never take effect
   // Of the current Step.
   absl::Time now_;
