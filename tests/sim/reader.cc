@@ -45,6 +45,20 @@ class Reader::Reading : public std::enable_shared_from_this<Reading> {
     }
   }
 
+  // The deadline is over.
+  void Expire() {
+    if (done_ == nullptr) return;
+    std::string missing;
+    for (const Slice& slice : layout_.slices) {
+      if (values_.slices[slice.id.value] != nullptr) continue;
+      absl::StrAppend(&missing, missing.empty() ? "" : ", ", slice.id.value, " (partition ",
+                      slice.partition.value, ")");
+    }
+    End(absl::DeadlineExceededError(absl::StrCat("pulls of slices ", missing,
+                                                 " were not answered within ",
+                                                 absl::FormatDuration(kReadDeadline))));
+  }
+
   void End(absl::StatusOr<ReadValues> result) {
     const Done done = std::exchange(done_, nullptr);
     if (done == nullptr) return;
@@ -131,9 +145,7 @@ Reader::~Reader() {
 
 void Reader::Read(const JobReply& job, const Layout& layout, const ReadPoint& point, Done done) {
   const auto reading = std::make_shared<Reading>(this, job, layout, point, std::move(done));
-  cluster_->world().After(kReadDeadline, this, [reading] {
-    reading->End(absl::DeadlineExceededError("a pull was not answered"));
-  });
+  cluster_->world().After(kReadDeadline, this, [reading] { reading->Expire(); });
   reading->Begin(*client_);
 }
 
