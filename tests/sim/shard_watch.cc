@@ -123,7 +123,7 @@ void ShardWatch::OnGone(const Partition& core, absl::Span<const HostedSlice> sli
   if (watched.empty()) return;
   LogTruth& log = LogOf(core);
   log.copies.erase(&core);
-  if (core.has_copy() && core.log().quiet()) {
+  if (core.has_copy() && core.log().quiet() && !slices.empty()) {
     uint64_t hash = 1;
     for (const HostedSlice& slice : slices) {
       hash = HashOf(slice.newest, hash);

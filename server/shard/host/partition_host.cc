@@ -99,7 +99,8 @@ PartitionHost::~PartitionHost() {
 
 std::unique_ptr<EndedPartition> PartitionHost::End(std::optional<uint64_t> keep_version) {
   ObserveGone();
-  if (!core_.has_copy()) return nullptr;
+  // The core of a learner may have all of its snapshot while there is no memory to install it.
+  if (!core_.has_copy() || !values_.whole()) return nullptr;
   const PartitionStatus status = core_.Status();
   EndedPartition::Position position{
       core_.config().run,        core_.config().partition,
@@ -191,7 +192,8 @@ void PartitionHost::HandleWaiting() {
 
 void PartitionHost::ObserveGone() const {
   if (environment_.observer == nullptr) return;
-  environment_.observer->OnGone(core_, values_.Hosted());
+  environment_.observer->OnGone(core_,
+                                values_.whole() ? values_.Hosted() : std::vector<HostedSlice>());
 }
 
 void PartitionHost::Carry(PartitionActions actions, size_t next) {

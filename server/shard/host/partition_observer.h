@@ -35,7 +35,8 @@ class PartitionObserver {
   // The record has taken effect and core.applied() includes it. Called within the core's step,
   // before OnStep.
   virtual void OnEffect(const Partition& core, const Record& record) = 0;
-  // The job is over or the partition is dropped; may be called for each. `slices` ascend.
+  // The job is over or the partition is dropped; may be called for each. `slices` ascend; none: not
+  // all of a snapshot was installed.
   virtual void OnGone(const Partition& core, absl::Span<const HostedSlice> slices) = 0;
 };
 

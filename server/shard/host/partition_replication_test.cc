@@ -468,5 +468,16 @@ TEST_F(ReplicationTest, ALearnerHasNothingToKeep) {
   backup_.reset();
 }
 
+// Its core has the whole state then.
+TEST_F(ReplicationTest, WithoutMemoryForItsLastTensorALearnerHasNothingToKeep) {
+  Start(Policy::BSP);
+  backup_memory_ = MemoryOf(memory_->allocated() - 1);
+  LearnFromNowOn();
+  Carry();
+  EXPECT_GT(backup_memory_->allocated(), 0u);
+  EXPECT_EQ(backup_->End(std::nullopt), nullptr);
+  backup_.reset();
+}
+
 }  // namespace
 }  // namespace starling

@@ -272,6 +272,17 @@ SliceValues::Value& SliceValues::ValueToSend(const SendValue& action) {
   return store.versions[store.slice->kind == FROZEN ? 0 : IndexOf(action.version)];
 }
 
+bool SliceValues::whole() const {
+  return std::all_of(slices_.begin(), slices_.end(), [this](const auto& entry) {
+    const Store& store = entry.second;
+    if (store.versions[store.current].data == nullptr) return false;
+    if (store.slice->kind == FROZEN) return true;
+    const int slots = store.rule->slots();
+    return (!two_versions_ || store.versions[1 - store.current].data != nullptr) &&
+           (slots < 1 || store.slot0 != nullptr) && (slots < 2 || store.slot1 != nullptr);
+  });
+}
+
 std::map<SliceId, EndedPartition::Slice> SliceValues::Take(std::optional<uint64_t> version) {
   std::map<SliceId, EndedPartition::Slice> taken;
   for (auto& [id, store] : slices_) {

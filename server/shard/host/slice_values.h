@@ -79,6 +79,8 @@ class SliceValues {
   Value& ValueToSend(const SendValue& action);
   size_t elements(SliceId id) const { return slices_.at(id).slice->elements; }
   bool two_versions() const { return two_versions_; }
+  // Whether all values and slots are there. Not while those of a snapshot are to be installed.
+  bool whole() const;
 
   // Hands the readable values over: those of `version`, if given, otherwise the newest.
   std::map<SliceId, EndedPartition::Slice> Take(std::optional<uint64_t> version);
