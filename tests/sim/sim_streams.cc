@@ -143,10 +143,15 @@ class SimFrameStream final : public FrameStream,
     }
   }
 
+  // A frame may be larger than a small window. Then it goes alone, but between shards.
+  size_t Credit() const {
+    const bool any = between_shards() || in_flight_ == 0;
+    const size_t window = any ? limits::kStreamInFlightBytesMax : streams_->window_;
+    return window - std::min(window, in_flight_);
+  }
+
   void Pump() {
-    // Between shards a frame may be larger than the window that others get.
-    const size_t window = between_shards() ? limits::kStreamInFlightBytesMax : streams_->window_;
-    while (std::optional<OutgoingFrame> frame = queue_.Pop(window - std::min(window, in_flight_))) {
+    while (std::optional<OutgoingFrame> frame = queue_.Pop(Credit())) {
       Message message;
       message.header = frame->header;
       const absl::Span<const uint8_t> bytes = frame->payload.bytes;
@@ -154,6 +159,8 @@ class SimFrameStream final : public FrameStream,
         message.truth = streams_->observer_->OnValueSent(*process_, frame->header, bytes);
       const size_t size = frame->payload.size();
       if (NeedsCredit(frame->header)) in_flight_ += size;
+      if (size > streams_->window_ && !between_shards())
+        streams_->world_->Count("frames larger than their window");
       message.bytes_digest = DigestOf(bytes);
       if (between_shards() && IsOfDecisions(message.header)) {
         sent_bytes_ += size;

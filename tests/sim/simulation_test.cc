@@ -29,6 +29,13 @@ TEST(Simulation, KeepsItsPromises) {
             counts["operations of the disk that took no time"]);
 }
 
+// In this one a reader has a small window, and a slice is larger.
+TEST(Simulation, AFrameThatIsLargerThanItsWindowGoesAlone) {
+  SeedResult result = RunSeed(3204);
+  for (const Violation& v : result.violations) ADD_FAILURE() << PromiseName(v.promise) << v.what;
+  EXPECT_GT(result.counts["frames larger than their window"], 0u);
+}
+
 TEST(Simulation, SameSeedSameTrace) {
   for (uint64_t seed : {3, 17, 29}) EXPECT_EQ(RunSeed(seed).trace, RunSeed(seed).trace) << seed;
   EXPECT_NE(RunSeed(3).trace, RunSeed(4).trace);
