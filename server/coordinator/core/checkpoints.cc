@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace starling::coordinator {
 namespace {
@@ -142,6 +143,10 @@ std::vector<CheckpointId> NewestFirst(const KnownCheckpoints& known, uint64_t cl
     return Age(cluster, b, known.at(b)) < Age(cluster, a, known.at(a));
   });
   return ids;
+}
+
+std::string SizeText(uint64_t bytes) {
+  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 }  // namespace starling::coordinator

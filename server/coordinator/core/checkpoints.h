@@ -77,6 +77,8 @@ std::optional<CheckpointId> NewestNamed(const KnownCheckpoints& known, uint64_t 
 std::vector<CheckpointId> NewestFirst(const KnownCheckpoints& known, uint64_t cluster,
                                       absl::string_view name);
 
+std::string SizeText(uint64_t bytes);  // "81.2 MiB"
+
 }  // namespace starling::coordinator
 
 #endif  // STARLING_SERVER_COORDINATOR_CORE_CHECKPOINTS_H_

@@ -140,8 +140,6 @@ class Core {
   void AdvanceCheckpoint(Job& job);
   void AdvanceParts(Job& job);
   void TakeCheckpointPart(Shard& shard, const HeldJob& held);
-  void SealAttempt(Job& job);
-  absl::StatusOr<CheckpointManifest> MakeManifest(const Job& job) const;
   absl::Duration CutDeadline(const Job& job) const;
   std::string WhoIsLate(const Job& job) const;
   void NoCheckpointYet(Job& job, const std::string& why, absl::Duration wait);
@@ -149,9 +147,15 @@ class Core {
   void GiveUpAttempt(Job& job);
   void EndCheckpoints(Job& job);
   Job* FindAttempt(const CheckpointId& id);
+  static void AddCheckpoint(const Job& job, ShardJob& orders);
+
+  // on_checkpoint_sealed.cc: its manifest, which makes it one
+  void SealAttempt(Job& job);
+  absl::StatusOr<CheckpointManifest> MakeManifest(const Job& job) const;
+
+  // checkpoint_status.cc
   std::string WhatCheckpointWaitsFor(const Job& job) const;
   void AddCheckpoint(const Job& job, JobStatus& status) const;
-  static void AddCheckpoint(const Job& job, ShardJob& orders);
 
   // on_checkpoint_calls.cc: those that are there, and who asks for one
   absl::Status CheckCheckpointRoot() const;

@@ -9,11 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/utf8.h"
-#include "common/checkpoint/manifest.h"
-#include "common/defences.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 
@@ -44,23 +41,7 @@ uint64_t NonceOf(const CheckpointId& id, uint64_t seed) {
   return x == 0 ? 1 : x;
 }
 
-std::string StageText(Attempt::Stage stage) {
-  switch (stage) {
-    case Attempt::Stage::kMaking: return "making";
-    case Attempt::Stage::kDeciding: return "deciding";
-    case Attempt::Stage::kCutting: return "cutting";
-    case Attempt::Stage::kWriting: return "writing";
-    case Attempt::Stage::kSealing: return "sealing";
-    case Attempt::Stage::kDropping: return "dropping";
-  }
-  return "";
-}
-
 bool IsWritten(const Attempt::Part& part) { return part.said.state() == CheckpointPart::WRITTEN; }
-
-std::string SizeText(uint64_t bytes) {
-  return absl::StrFormat("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-}
 
 }  // namespace
 
@@ -374,118 +355,6 @@ std::string Core::WhoIsLate(const Job& job) const {
                       job.name());
 }
 
-// ---- The manifest ----
-
-void Core::SealAttempt(Job& job) {
-  absl::StatusOr<CheckpointManifest> manifest = MakeManifest(job);
-  if (!manifest.ok()) return FailCheckpoint(job, std::string(manifest.status().message()));
-  job.checkpoint.attempt->stage = Attempt::Stage::kSealing;
-  job.checkpoint.attempt->since = now_;
-  if (DefenceMasked(Defence::kKeepOlder)) {
-    checkpoints_[job.checkpoint.attempt->id];
-    DropSurplus(job);
-  }
-  disk_actions_.push_back(action::SealCheckpoint{job.checkpoint.attempt->id, *std::move(manifest)});
-}
-
-// What is known of the job now, cut off at the step.
-absl::StatusOr<CheckpointManifest> Core::MakeManifest(const Job& job) const {
-  const Attempt& attempt = *job.checkpoint.attempt;
-  const uint64_t step = attempt.step;
-  const auto end_of = [&](uint32_t epoch) { return (uint64_t{epoch} + 1) * job.epoch_steps(); };
-  CheckpointManifest manifest;
-  manifest.set_format(kManifestFormat);
-  manifest.set_id(ToString(attempt.id));
-  *manifest.mutable_job() = job.stored.description();
-  manifest.set_step(step);
-  for (const StoredPolicy& stored : job.state.policies()) {
-    if (stored.record().has_step() && stored.record().step() <= step)
-      *manifest.mutable_policy() = stored.record().policy();
-  }
-  std::optional<uint32_t> copy;  // else the values are those of the epoch's end
-  for (const auto& [epoch, evaluation] : job.evaluations) {
-    if (end_of(epoch) > step) continue;
-    manifest.add_evaluating(epoch);
-    if (end_of(epoch) < step) copy = epoch;
-  }
-  if (copy) manifest.set_copy_epoch(*copy);
-  std::vector<const CheckpointPart*> parts;
-  for (const auto& [id, part] : attempt.parts) {
-    const absl::Status status = CheckWrittenPart(part.said, ShardId(id), step, copy);
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(part.name, ": ", status.message()));
-    }
-    parts.push_back(&part.said);
-  }
-  if (absl::Status status = JoinParts(parts, manifest); !status.ok()) return status;
-  for (const auto& [epoch, result] : job.results) {
-    if (end_of(epoch) > step) continue;
-    EpochResult& added = *manifest.add_results();
-    added = result;
-    // Losses may have come since the epoch ended.
-    if (const auto sums = job.train_sums.find(epoch); sums != job.train_sums.end())
-      added.set_train_loss(sums->second.Sum().loss());
-  }
-  for (const CurvePoint& point : job.curve.points()) {
-    if (point.step() <= step) *manifest.add_points() = point;
-  }
-  manifest.set_curve_merges(job.curve.merges());
-  if (job.loss) manifest.set_train_loss(*job.loss);
-  const LossTrend trend = job.guard ? job.guard->trend() : LossTrend();
-  manifest.set_first_loss(trend.first);
-  manifest.set_loss_level(trend.level);
-  manifest.set_running_us(attempt.running_us);
-  manifest.set_created(attempt.created);
-  manifest.set_version(options_.version);
-  manifest.set_asked_for(attempt.asked_for);
-  manifest.set_not_reproducible_because(WhyNotReproducible(job, step));
-  return manifest;
-}
-
-// It is there, whatever has become of the job meanwhile.
-void Core::On(const event::CheckpointSealed& event) {
-  Job* job = FindAttempt(event.id);
-  CreateCheckpointReply reply;
-  if (event.info.ok()) *reply.mutable_checkpoint() = checkpoints_[event.id] = *event.info;
-  if (job == nullptr) {  // it is deleted
-    if (event.info.ok()) return AnswerCheckpoint(event.id.job.value, event.id.number, reply);
-    disk_actions_.push_back(action::DropCheckpoint{event.id});
-    return AnswerCheckpoint(event.id.job.value, event.id.number,
-                            absl::AbortedError(event.info.status().message()));
-  }
-  CheckpointProgress& progress = job->checkpoint;
-  Attempt& attempt = *progress.attempt;
-  if (!event.info.ok()) {
-    attempt.stage = Attempt::Stage::kWriting;  // the disk is not asked for anything now
-    if (std::exchange(attempt.given_up, false)) {
-      GiveUpAttempt(*job);
-    } else {
-      FailCheckpoint(*job, std::string(event.info.status().message()));
-    }
-    return AdvanceRollback(*job);
-  }
-  progress.last_cut = std::max(progress.last_cut, attempt.begun);
-  progress.last_seconds = SecondsSince(attempt.begun);
-  progress.misses = progress.failed = 0;
-  progress.trouble.clear();
-  progress.due_since = absl::InfiniteFuture();
-  Log(*job,
-      absl::StrFormat("checkpoint %s is there: step %d, %s, taken in %.1f s", event.info->id(),
-                      event.info->step(), SizeText(event.info->bytes()), progress.last_seconds));
-  progress.attempt.reset();
-  const bool passed = job->state.has_diverged() && event.info->step() > job->state.diverged();
-  if (job->state.restarts() > 0 || passed) {
-    job->state.set_restarts(0);
-    if (passed) job->state.clear_diverged();
-    SaveState(*job);
-  }
-  TouchJob(*job);
-  AnswerCheckpoint(job->uid(), event.id.number, reply);
-  DropSurplus(*job);
-  if (job->over()) unpacked_.insert(job->uid());
-  AdvanceRollback(*job);
-}
-
 // ---- When it comes to nothing ----
 
 // Not a failure: the next attempt may succeed at once.
@@ -551,57 +420,6 @@ Job* Core::FindAttempt(const CheckpointId& id) {
   if (it == jobs_.end()) return nullptr;
   const auto& attempt = it->second.checkpoint.attempt;
   return attempt && attempt->id == id ? &it->second : nullptr;
-}
-
-// ---- What people see ----
-
-// One that is wanted.
-std::string Core::WhatCheckpointWaitsFor(const Job& job) const {
-  const auto& attempt = job.checkpoint.attempt;
-  const std::string& root = options_.checkpoint_root;
-  if (!attempt) {
-    if (!job.running()) return "the job went back to an earlier one, and has not started again";
-    if (!checkpoints_listed_) return NotListedText();
-    if (job.next_policy() != nullptr) return "the job's policy is being changed";
-    if (now_ < job.checkpoint.retry_at) return "the next attempt comes later";
-    if (job.recovering || !job.partitions.AllReported())
-      return "not all shards have reported since the coordinator's start";
-    return "it is not begun: those of other jobs come first, or shards look for the folder";
-  }
-  const std::string since = absl::StrFormat(", for %.0f s", SecondsSince(attempt->since));
-  switch (attempt->stage) {
-    case Attempt::Stage::kMaking: return absl::StrCat("its folder is made in ", root, since);
-    case Attempt::Stage::kDeciding: return absl::StrCat("workers come to one step", since);
-    case Attempt::Stage::kCutting:
-      return absl::StrCat("the job comes to step ", attempt->step, since);
-    case Attempt::Stage::kWriting: return absl::StrCat("shards write it", since);
-    case Attempt::Stage::kSealing: return absl::StrCat("its manifest is written", since);
-    case Attempt::Stage::kDropping:
-      return absl::StrCat("what is left of one that failed is removed from ", root, since);
-  }
-  return "";
-}
-
-void Core::AddCheckpoint(const Job& job, JobStatus& status) const {
-  status.set_restored_from(job.stored.description().restore().checkpoint());
-  const CheckpointProgress& progress = job.checkpoint;
-  const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
-  if (!job.spec().has_checkpoint() && last == nullptr && !progress.attempt &&
-      progress.failures == 0)
-    return;
-  CheckpointStatus& out = *status.mutable_checkpoint();
-  absl::Time created;
-  if (last != nullptr) {
-    *out.mutable_last() = *last;
-    if (absl::ParseTime(absl::RFC3339_full, last->created(), &created, nullptr))
-      out.set_age_seconds(std::max(0.0, absl::ToDoubleSeconds(wall() - created)));
-    out.set_last_seconds(progress.last_seconds);
-  }
-  if (progress.due_since != absl::InfiniteFuture())
-    out.set_overdue_seconds(SecondsSince(progress.due_since));
-  out.set_failures(progress.failures);
-  out.set_trouble(progress.trouble);
-  if (progress.attempt) out.set_stage(StageText(progress.attempt->stage));
 }
 
 }  // namespace starling::coordinator
