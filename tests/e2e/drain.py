@@ -69,11 +69,14 @@ def main():
     ):
         cluster.submit(job(write_idx(folder, samples=1280)))
         cluster.wait_progress("goes-on", step=STEPS_BETWEEN)
-        steps, over, took = Steps(cluster), threading.Event(), []
+        steps, over, took, errors = Steps(cluster), threading.Event(), [], []
 
         def read():
-            while not over.wait(READ_EVERY):
-                steps.read()
+            try:
+                while not over.wait(READ_EVERY):
+                    steps.read()
+            except Exception as error:
+                errors.append(error)
 
         reader = threading.Thread(target=read)
         reader.start()
@@ -83,8 +86,12 @@ def main():
         finally:
             over.set()
             reader.join()
+        if errors:
+            raise errors[0]
         steps.read()
         status = cluster.describe("goes-on")
+        if len(steps.completed) < STEPS_BETWEEN * len(took):
+            raise RuntimeError(f"only {len(steps.completed)} steps were seen to complete")
     print(
         f"figure: {len(took)} shards drained in {max(took):.1f} s at most; the job is "
         f"{status['state']} at step {status['step']}, rolled back {status.get('restarts', 0)} "
