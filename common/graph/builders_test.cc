@@ -163,5 +163,11 @@ TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
             (Dims{1}));
 }
 
+TEST(BuildersTest, MoreLayersThanAModelMayHaveAreNotBuilt) {
+  const absl::Status refused =
+      BuildMlp({{4}, 3}, {.hidden = std::vector<int64_t>(200'000, 1)}).status();
+  EXPECT_EQ(refused.message(), "model: expected at most 100000 layers, got 400001");
+}
+
 }  // namespace
 }  // namespace starling
