@@ -8,10 +8,7 @@ considered lost.
 """
 
 import argparse
-import mmap
 import re
-import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+from tests.e2e import preload  # noqa: E402
 from tests.e2e.bsp_matrix_test import write_idx  # noqa: E402
 from tests.e2e.cluster import Cluster, job_file, wait_until  # noqa: E402
 
@@ -32,37 +30,17 @@ class ClockedCluster(Cluster):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.library = self.directory / "wall_clock.so"
+        self.library = preload.library("wall_clock.c", self.directory)
         self.clocks = {}
-        subprocess.run(
-            [
-                "gcc",
-                "-shared",
-                "-fPIC",
-                "-O2",
-                "-Wall",
-                "-Werror",
-                "-o",
-                str(self.library),
-                str(ROOT / "tests/e2e/wall_clock.c"),
-                "-ldl",
-                "-pthread",
-            ],
-            check=True,
-        )
 
     def _spawn(self, name, command):
-        path = self.directory / f"{name}.clock"
-        path.write_bytes(struct.pack("<q", 0))
-        with open(path, "r+b") as file:
-            self.clocks[name] = mmap.mmap(file.fileno(), 8)
+        clock = self.clocks[name] = preload.Number(self.directory / f"{name}.clock")
         super()._spawn(
-            name, ["env", f"LD_PRELOAD={self.library}", f"WALL_CLOCK_FILE={path}", *command]
+            name, ["env", f"LD_PRELOAD={self.library}", f"WALL_CLOCK_FILE={clock.path}", *command]
         )
 
     def step(self, name, seconds):
-        clock = self.clocks[name]
-        clock[:] = struct.pack("<q", struct.unpack("<q", clock[:])[0] + seconds)
+        self.clocks[name].value += seconds
 
 
 def identities(cluster):

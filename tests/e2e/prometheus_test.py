@@ -5,19 +5,14 @@ STARLING_PROMETHEUS is the folder with Debian's prometheus and promtool (tools/s
 """
 
 import json
-import math
-import os
 import subprocess
 import sys
 import unittest
-import urllib.parse
-import urllib.request
-from pathlib import Path
 
 from tests.e2e.admin_test import endless
-from tests.e2e.cluster import ROOT, Cluster, free_port, wait_until
+from tests.e2e.cluster import ROOT, Cluster, wait_until
+from tests.e2e.prometheus import PROGRAMS, WHY_NONE, Prometheus
 
-PROGRAMS = Path(os.environ.get("STARLING_PROMETHEUS", "/nonexistent"))
 DAEMONS = ("coordinator", "shard-0", "shard-1", "worker-0", "worker-1")
 JOB = "watched"
 
@@ -30,69 +25,7 @@ def dashboard_expressions():
             yield target["expr"].replace("$job_name", JOB).replace("$__rate_interval", "20s")
 
 
-class Prometheus:
-    """The real program on a free port, scraping `targets` (name -> port) every second."""
-
-    def __init__(self, directory, targets):
-        self.address = f"127.0.0.1:{free_port()}"
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [str(ROOT / "deploy/monitoring/alerts.yaml")],
-            "scrape_configs": [
-                {
-                    "job_name": "starling",
-                    "static_configs": [
-                        {"targets": [f"127.0.0.1:{port}" for port in targets.values()]}
-                    ],
-                }
-            ],
-        }
-        path = directory / "prometheus.json"  # JSON is YAML
-        path.write_text(json.dumps(config))
-        with open(directory / "prometheus.log", "wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    PROGRAMS / "prometheus",
-                    f"--config.file={path}",
-                    f"--web.listen-address={self.address}",
-                    f"--storage.tsdb.path={directory / 'prometheus'}",
-                ],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                cwd=directory,
-            )
-
-    def ask(self, path, **parameters):
-        """The API's answer; None if it does not answer (yet)."""
-        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as reply:
-                return json.load(reply)["data"]
-        except OSError as error:
-            if hasattr(error, "read"):  # it rejects the query
-                raise RuntimeError(f"{parameters}: {error.read().decode()}") from error
-            return None
-
-    def query(self, expression):
-        """The samples' current values, without NaN and infinity."""
-        data = self.ask("query", query=expression) or {"result": []}
-        values = [float(sample["value"][1]) for sample in data["result"]]
-        return [value for value in values if not math.isnan(value)]
-
-    def stop(self):
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-@unittest.skipUnless(
-    (PROGRAMS / "prometheus").exists(),
-    "no Prometheus: run tools/setup.sh --tests, and set STARLING_PROMETHEUS",
-)
+@unittest.skipIf(WHY_NONE, WHY_NONE)
 class PrometheusTest(unittest.TestCase):
     def test_it_scrapes_a_training_cluster(self):
         with Cluster(shards=2, workers=2, checkpoints=True) as cluster:

@@ -4,20 +4,24 @@
         ... connect to link.address instead ...
 
 Each connection has its own rate in each direction; `delay` is added in each direction. Lateness
-(sleeps end late, threads take turns) is made up for, up to BURST bytes. Standard library only.
+(sleeps end late, threads take turns) is made up for, up to BURST bytes. `hold` keeps back what one
+process sends and receives. Standard library only.
 """
 
+import os
 import selectors
 import socket
 import threading
 import time
 from collections import deque
+from pathlib import Path
 
 CHUNK = 16 << 10
 # Small, so that what a sender considers sent has really passed.
 BUFFER = 64 << 10
 BURST = 64 << 10
 QUEUED_MAX = 64 << 20  # in flight within a delay
+HELD_NAP = 0.02  # seconds
 
 
 def split(address):
@@ -25,11 +29,28 @@ def split(address):
     return host, int(port)
 
 
-class Direction:
-    """Copies bytes from one socket to another, paced."""
+def owns(pid, port):
+    """Whether the process has a TCP socket at that local port."""
+    sockets = set()
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        for fields in map(str.split, list(table)[1:]):
+            if int(fields[1].rsplit(":", 1)[1], 16) == port:
+                sockets.add(f"socket:[{fields[9]}]")
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            if os.readlink(descriptor) in sockets:
+                return True
+        except OSError:  # it is closed meanwhile
+            pass
+    return False
 
-    def __init__(self, source, sink, rate, delay):
+
+class Direction:
+    """Copies bytes from one socket to another, paced, but none while `held()`."""
+
+    def __init__(self, source, sink, rate, delay, held):
         self.source, self.sink, self.rate, self.delay = source, sink, rate, delay
+        self.held = held
         self.queue = deque()  # (when it may leave, bytes)
         self.queued = 0
         self.more = threading.Condition()
@@ -42,6 +63,8 @@ class Direction:
                 data = self.source.recv(CHUNK)
                 if not data:
                     break
+                while self.held():
+                    time.sleep(HELD_NAP)
                 now = time.monotonic()
                 if self.rate:
                     free = max(free, now - BURST / self.rate) + len(data) / self.rate
@@ -96,6 +119,7 @@ class SlowLink:
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.open = []
         self.stopping = False
+        self.held = None  # a process
 
     def __enter__(self):
         self._spawn(self._accept)
@@ -110,6 +134,29 @@ class SlowLink:
                 pass
             end.close()
         self.listener.close()
+
+    def hold(self, pid):
+        """From now on nothing passes on the connections of that process, neither on those that are
+        open nor on new ones, until `release`."""
+        self.held = pid
+
+    def release(self):
+        self.held = None
+
+    def _holds(self, near):
+        """Tells whether that connection is held now; looks once for each process."""
+        known = {}
+
+        def holds():
+            pid = self.held
+            if pid is not None and pid not in known:
+                try:
+                    known[pid] = owns(pid, near.getpeername()[1])
+                except OSError:  # the connection is closed, or the process has ended
+                    return False
+            return not self.stopping and known.get(pid, False)
+
+        return holds
 
     def _spawn(self, run):
         threading.Thread(target=run, daemon=True).start()
@@ -132,8 +179,9 @@ class SlowLink:
             for end in (near, far):
                 end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.open += [near, far]
+            held = self._holds(near)
             for source, sink in ((near, far), (far, near)):
-                direction = Direction(source, sink, self.rate, self.delay)
+                direction = Direction(source, sink, self.rate, self.delay, held)
                 self._spawn(direction.read)
                 self._spawn(direction.write)
 

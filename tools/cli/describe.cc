@@ -20,6 +20,8 @@
 namespace starling::cli {
 namespace {
 
+constexpr double kOverdueSecondsShown = 1;  // each is due for the moment that it takes
+
 struct DescribeOptions {
   Kind kind = Kind::kJob;
   std::string name;
@@ -121,7 +123,7 @@ std::string CheckpointText(const JobReply& reply) {
   } else {
     absl::StrAppend(&text, "; there is none yet");
   }
-  if (status.overdue_seconds() > 0)
+  if (status.overdue_seconds() >= kOverdueSecondsShown)
     absl::StrAppend(&text, "; one has been due for ", DurationText(status.overdue_seconds()));
   if (!status.stage().empty())
     absl::StrAppend(&text, "; one is being taken (", status.stage(), ")");
@@ -168,9 +170,13 @@ Rows JobFacts(const JobReply& reply) {
   if (status.partitions() > 0) rows.push_back({"Copies:", CopiesText(status)});
   if (!status.copies_trouble().empty()) rows.push_back({"", status.copies_trouble()});
   if (status.has_checkpoint()) rows.push_back({"Checkpoints:", CheckpointText(reply)});
-  if (!status.checkpoint().trouble().empty()) {
-    rows.push_back({"", absl::StrCat("the last attempt failed (", status.checkpoint().failures(),
-                                     " in all): ", status.checkpoint().trouble())});
+  if (const CheckpointStatus& checkpoint = status.checkpoint(); !checkpoint.trouble().empty()) {
+    rows.push_back({"", absl::StrCat("the last attempt failed (", checkpoint.failures(), " in all",
+                                     checkpoint.failing_seconds() > 0
+                                         ? absl::StrCat(", and none got through for ",
+                                                        DurationText(checkpoint.failing_seconds()))
+                                         : "",
+                                     "): ", checkpoint.trouble())});
   }
   if (status.restarts() > 0) {
     rows.push_back(

@@ -304,6 +304,9 @@ TEST_F(CliTest, DescribeSaysWhatCheckpointsThereAre) {
                               "               the last attempt failed (3 in all): shard-1: no "
                               "space\n"
                               "Started from:  checkpoint c-1-1\n"));
+  checkpoint.set_failing_seconds(65);
+  EXPECT_THAT(describe(), HasSubstr("the last attempt failed (3 in all, and none got through for "
+                                    "1m05s): shard-1: no space\n"));
 }
 
 TEST_F(CliTest, APolicyThatOnlyGaveACheckpointItsStepIsNoChange) {

@@ -75,6 +75,10 @@ void AddCopies(const JobStatus& job, const MetricsText::Labels& labels, MetricsT
   metrics.Gauge("starling_job_backup_behind_records",
                 "Records of updates that a second copy has not said to have, at most.", labels,
                 static_cast<double>(job.backup_behind()));
+  metrics.Gauge("starling_job_backup_silent_seconds",
+                "For how long a second copy has taken nothing, at most, though the first waits for "
+                "it.",
+                labels, job.backup_silent_seconds());
   metrics.Counter("starling_job_failovers_total", "Partitions that another shard has taken over.",
                   labels, static_cast<double>(job.failovers()));
 }
@@ -100,6 +104,9 @@ void AddCheckpoints(const JobStatus& job, const MetricsText::Labels& labels, Met
   metrics.Gauge("starling_checkpoint_overdue_seconds",
                 "For how long a checkpoint has been due; 0: none is.", labels,
                 checkpoint.overdue_seconds());
+  metrics.Gauge("starling_checkpoint_failing_seconds",
+                "For how long each attempt at a checkpoint has failed; 0: the last one did not.",
+                labels, checkpoint.failing_seconds());
 }
 
 void AddJob(const JobStatus& job, MetricsText& metrics) {

@@ -59,6 +59,7 @@ TEST(ClusterMetrics, AJobsFigures) {
   job.set_partitions_whole(4);
   job.set_unreplicated_seconds(42);
   job.set_backup_behind(3);
+  job.set_backup_silent_seconds(12);
   job.set_failovers(2);
   EpochResult& first = *job.add_epochs_done();
   first.set_evaluated(true);
@@ -82,7 +83,7 @@ TEST(ClusterMetrics, AJobsFigures) {
   for (const std::string& line :
        {"partitions" + of + "5\n", "partitions_replicated" + of + "4\n",
         "not_replicated_seconds" + of + "42\n", "backup_behind_records" + of + "3\n",
-        "failovers_total" + of + "2\n"}) {
+        "backup_silent_seconds" + of + "12\n", "failovers_total" + of + "2\n"}) {
     EXPECT_THAT(text, HasSubstr("\nstarling_job_" + line));
   }
   EXPECT_THAT(text, Not(HasSubstr("starling_job_partitions{job_name=\"async\"}")));
@@ -102,16 +103,19 @@ TEST(ClusterMetrics, AJobsCheckpoints) {
   std::string text = Text(view);
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_failures_total{job_name=\"a\"} 3\n"));
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_overdue_seconds{job_name=\"a\"} 42\n"));
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_failing_seconds{job_name=\"a\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("starling_job_restarts_total{job_name=\"a\"} 2\n"));
   EXPECT_THAT(text, Not(HasSubstr("timestamp"))) << "there is none";
   checkpoint.mutable_last()->set_created("1970-01-02T00:00:00Z");
   checkpoint.mutable_last()->set_bytes(4096);
   checkpoint.set_last_seconds(1.5);
+  checkpoint.set_failing_seconds(65);
   text = Text(view);
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_last_success_timestamp_seconds{job_name=\"a\"} "
                               "86400\n"));
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_bytes{job_name=\"a\"} 4096\n"));
   EXPECT_THAT(text, HasSubstr("starling_checkpoint_seconds{job_name=\"a\"} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("starling_checkpoint_failing_seconds{job_name=\"a\"} 65\n"));
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ Json EpochJson(const EpochResult& epoch) {
 }
 
 Json CheckpointJson(const CheckpointStatus& checkpoint) {
-  Json json = Picked(checkpoint, {"age_seconds", "overdue_seconds", "trouble", "stage"});
+  Json json =
+      Picked(checkpoint, {"age_seconds", "overdue_seconds", "failing_seconds", "trouble", "stage"});
   json["last"] = Json();
   if (checkpoint.has_last()) json["last"] = Picked(checkpoint.last(), {"id", "step", "bytes"});
   return json;
@@ -44,8 +45,8 @@ Json JobJson(const JobStatus& job) {
       Picked(job, {"name", "state", "reason", "policy", "step", "steps", "epoch", "epochs",
                    "train_loss", "samples_per_second", "hidden_share", "staleness", "staleness_max",
                    "staleness_bound", "workers", "parameters", "running_seconds", "submitted"});
-  json.update(Picked(
-      job, {"durability", "partitions", "partitions_whole", "copies_trouble", "restored_from"}));
+  json.update(Picked(job, {"durability", "partitions", "partitions_whole", "unreplicated_seconds",
+                           "copies_trouble", "restored_from"}));
   json["checkpoint"] = Json();
   if (job.has_checkpoint()) json["checkpoint"] = CheckpointJson(job.checkpoint());
   json["epochs_done"] = Json::array();

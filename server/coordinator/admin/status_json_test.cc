@@ -67,6 +67,20 @@ TEST(StatusJson, SaysHowOldTheLastCheckpointIs) {
   EXPECT_EQ(json["jobs"][2]["restored_from"], "c-1-1");
 }
 
+TEST(StatusJson, SaysForHowLongCopiesAndCheckpointsLack) {
+  ClusterView view;
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_unreplicated_seconds(42);
+  job.set_copies_trouble("no other shard is live");
+  job.mutable_checkpoint()->set_overdue_seconds(72);
+  job.mutable_checkpoint()->set_failing_seconds(65);
+  const Json json = Json::parse(StatusJson(view))["jobs"][0];
+  EXPECT_EQ(json["unreplicated_seconds"], 42.0);
+  EXPECT_EQ(json["copies_trouble"], "no other shard is live");
+  EXPECT_EQ(json["checkpoint"]["overdue_seconds"], 72.0);
+  EXPECT_EQ(json["checkpoint"]["failing_seconds"], 65.0);
+}
+
 TEST(StatusJson, NamesSurviveWhateverTheyAre) {
   ClusterView view;
   view.jobs.add_jobs()->set_name("</script><img src=x onerror=alert(1)>\"\\\n");

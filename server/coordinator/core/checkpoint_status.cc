@@ -71,6 +71,8 @@ void Core::AddCheckpoint(const Job& job, JobStatus& status) const {
     out.set_overdue_seconds(SecondsSince(progress.due_since));
   out.set_failures(progress.failures);
   out.set_trouble(progress.trouble);
+  if (job.running() && job.spec().has_checkpoint() && progress.failed > 0)
+    out.set_failing_seconds(SecondsSince(progress.failing_since));
   if (progress.attempt) out.set_stage(StageText(progress.attempt->stage));
 }
 

@@ -402,12 +402,14 @@ TEST_F(CheckpointTest, AShardThatCannotWriteCostsTheAttemptAlone) {
   EXPECT_EQ(Of("a").failures(), 1u);
   cluster.RunFor(absl::Seconds(4));
   EXPECT_EQ(Of("a").failures(), 2u);
+  EXPECT_GT(Of("a").failing_seconds(), 13) << "since the first of them";
   EXPECT_EQ(List().size(), 1u) << "the earlier one stays";
   EXPECT_TRUE(cluster.folders.empty());
   cluster.shards["ps-1"].checkpoint_fails.clear();
   ASSERT_TRUE(Comes([&] { return List().size() == 2; }, absl::Seconds(40)));
   EXPECT_EQ(Of("a").trouble(), "");
   EXPECT_EQ(Of("a").overdue_seconds(), 0);
+  EXPECT_EQ(Of("a").failing_seconds(), 0);
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 2, 1000);
 }
@@ -422,6 +424,7 @@ TEST_F(CheckpointTest, WhoAsksHearsWhyItFailed) {
   EXPECT_TRUE(absl::IsAborted(std::get<absl::Status>(reply))) << "a client would ask again";
   cluster.RunFor(absl::Seconds(30));
   EXPECT_EQ(Of("a").failures(), 1u) << "nobody asked again";
+  EXPECT_EQ(Of("a").failing_seconds(), 0) << "none would come by itself";
   cluster.shards["ps-1"].checkpoint_fails.clear();
   EXPECT_FALSE(Made(Create("a")).id().empty()) << "at once, whatever failed before";
 }

@@ -320,6 +320,11 @@ void Core::AddCopies(const Job& job, JobStatus& status) const {
   if (!job.running()) return;
   if (waits) status.set_unreplicated_seconds(SecondsSince(job.unreplicated_since));
   status.set_backup_behind(job.partitions.Max(uint64_t{0}, &PartitionStatus::backup_behind));
+  for (const View& view : job.state.views()) {
+    if (!IsWhole(view)) continue;
+    status.set_backup_silent_seconds(
+        std::max(status.backup_silent_seconds(), SilentCopySeconds(job, view)));
+  }
   if (status.durability() != "replicated") return;
   // One that stops training comes first.
   for (const bool is_whole : {true, false}) {

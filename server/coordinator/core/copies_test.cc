@@ -304,12 +304,15 @@ TEST_F(CopiesTest, ExplainNamesABackupThatDoesNotAnswerAndPartitionsWithoutOne) 
   cluster.train_samples = 400000;
   Begin();
   EXPECT_THAT(causes(), Not(HasSubstr("backup")));
+  EXPECT_LT(cluster.Status("a").backup_silent_seconds(), 1);
   cluster.shards["ps-0"].cut = {"ps-1:1"};
   cluster.RunFor(absl::Seconds(5));
+  EXPECT_GT(cluster.Status("a").backup_silent_seconds(), 3);
   EXPECT_THAT(causes(), HasSubstr("on shard ps-0 waits for its copy on shard ps-1 (ps-1:1), which "
                                   "lacks 7 records and has taken none for "));
   Kill("ps-1");
   EXPECT_THAT(causes(), Not(HasSubstr("not-replicated")));
+  EXPECT_EQ(cluster.Status("a").backup_silent_seconds(), 0) << "there is none any more";
   cluster.RunFor(absl::Seconds(60));
   EXPECT_THAT(causes(), AllOf(HasSubstr("not-replicated: for "), HasSubstr("have one now: ")));
 }

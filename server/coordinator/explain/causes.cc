@@ -33,9 +33,8 @@ constexpr Cause kCauses[] = {
      "needs "
      "it"},
     {"slow-backup", "s",
-     "a partition's second copy does not take what it is sent, and the first waits for it; since "
-     "it "
-     "last did",
+     "for 3 s a partition's second copy has not taken what it is sent, and the first waits for it; "
+     "since it last did",
      "check the address from the other shard's machine, the firewall between them, and both logs"},
     {"no-workers", "s", "no worker serves the job; since it began to run, or the last one left",
      "start workers, or see in `starling get workers` what they do"},
@@ -62,12 +61,12 @@ constexpr Cause kCauses[] = {
      "no step was finished for long, or nothing of an evaluation; since the last one",
      "see the workers' logs and `starling logs JOB`"},
     {"not-replicated", "s",
-     "partitions have one copy though the job is to have two: a shard's death may end it; since "
-     "when",
+     "for a minute partitions have had one copy though the job is to have two: a shard's death may "
+     "end it; since when",
      "start another shard, or mend what the sentence names"},
     {"checkpoint-failing", "s",
-     "checkpoints do not get through, so that ever more would have to be computed again; since "
-     "when",
+     "checkpoints fail, or one has been due for a minute, so that ever more would have to be "
+     "computed again; since when",
      "mend what the sentence names: the disk, its mount on that shard, or what keeps the job from "
      "its next step"},
     {"went-back", "",
