@@ -216,8 +216,8 @@ Field SpecField() {
                                 "checkpoint create"))}),
           Into("restarts_max",
                Integer("maxRestarts", {0, 1000}, absl::StrCat(limits::kRestartsPerJob),
-                       "goes back so often to its last checkpoint before it takes a new one; then "
-                       "it fails")),
+                       "goes back so often to its last checkpoint, or to its start, before it "
+                       "takes a new one; then it fails")),
           Leaf("goBackIfNotFinite", T::kBoolean, "false",
                "goes back to its last checkpoint when a worker is quarantined for values that are "
                "not finite, and, once, when they are the job's own"),

@@ -101,19 +101,21 @@ class Failures(unittest.TestCase):
 
     def test_a_dead_shard_fails_its_job_by_name_and_the_cluster_stays(self):
         with Cluster(shards=2, workers=2) as cluster:
-            cluster.submit(
-                self.job(
-                    "victim",
-                    stop={"epochs": 100000},
-                    workers={"min": 1, "max": 2},
-                    consistency={"ssp": {"staleness": 2}},
-                    durability="none",
-                )
+            victim = self.job(
+                "victim",
+                stop={"epochs": 100000},
+                workers={"min": 1, "max": 2},
+                consistency={"ssp": {"staleness": 2}},
+                durability="none",
             )
+            victim["spec"]["maxRestarts"] = 0
+            cluster.submit(victim)
             cluster.wait_progress("victim", step=5)
             cluster.kill("shard-1")
             self.assertEqual(cluster.wait("victim", 30), 3)
-            self.assertIn("shard-1", cluster.describe("victim")["reason"])
+            reason = cluster.describe("victim")["reason"]
+            self.assertIn("shard-1", reason)
+            self.assertIn("does not begin again by itself (maxRestarts: 0)", reason)
             cluster.start_shard("shard-1")
             cluster.wait_registered(2, 2)
             cluster.submit(self.job("next", workers={"min": 2, "max": 2}))

@@ -90,6 +90,38 @@ class Rollback(unittest.TestCase):
             self.assertIn("Went back:", text)
             self.assertIn("goes back to step", cluster.cli("logs", "both").stdout)
 
+    def test_without_a_checkpoint_it_begins_again(self):
+        """Also on a cluster without a folder for checkpoints."""
+        with Cluster(shards=2, workers=2) as cluster:
+            cluster.submit(self.job("young", checkpoint=None, durability="none"))
+            cluster.wait_progress("young", step=20)
+            cluster.kill("shard-1")
+            self.wait_back(cluster, "young", restarts=1)
+            cluster.start_shard("shard-1")
+            status = self.check_end(cluster, "young")
+            self.assertRegex(
+                status["lastRestart"],
+                r"shard shard-1 .*: lost partitions? .* at step \d+: begins again with its first "
+                r"values, at step 0 \(1 of at most 3 times",
+            )
+            self.assertIn("begins again", cluster.cli("describe", "job", "young").stdout)
+            self.assertIn("begins again", cluster.cli("logs", "young").stdout)
+
+    def test_a_shard_dies_as_the_job_starts(self):
+        """Its second copies may still be made then: the job goes on with them, or begins again."""
+        with Cluster(shards=2, workers=2) as cluster:
+            cluster.submit(self.job("newborn", checkpoint=None))
+            wait_until(
+                lambda: cluster.describe("newborn")["state"] == "RUNNING", 60, "the start", 0.01
+            )
+            cluster.kill("shard-1")
+            cluster.start_shard("shard-1")
+            self.assertEqual(cluster.wait("newborn", 300), 0, cluster.describe("newborn"))
+            status = cluster.describe("newborn")
+            print(f"began again {status.get('restarts', 0)} times")
+            self.assertLessEqual(status.get("restarts", 0), 1)
+            self.assertEqual(parameters_sha256(cluster.export("newborn")), self.undisturbed)
+
     def test_all_processes_are_killed_at_once(self):
         with Cluster(shards=2, workers=2, checkpoints=True) as cluster:
             cluster.submit(self.job("all"))

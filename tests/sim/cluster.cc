@@ -78,6 +78,9 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     ClientJob& job = jobs_.emplace_back();
     job.workload = shape.from != nullptr ? *shape.from->workload : MakeWorkload(seed, i);
     if (shape.checkpoints) PlanCheckpoints(i);
+    Random restarts(Mix(seed, 1300 + i));  // of a job that may only begin again
+    if (!shape.checkpoints && restarts.Chance(0.3))
+      job.workload.spec.set_restarts_max(static_cast<uint32_t>(restarts.Between(0, 2)));
     job.nonce = Mix(seed, 3000 + i);
     if (shape.workers == 1) job.workload.spec.set_workers_min(1);
     const auto workers = static_cast<uint32_t>(spoils ? shape.workers - 1 : shape.workers);

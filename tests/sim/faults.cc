@@ -102,7 +102,7 @@ void Cluster::PlanLosses() {
   // While other faults happen, few jobs get as far as a checkpoint.
   losses_until_ = heal_at_ + absl::Seconds(6);
   for (const auto& worker : workers_) worker->set_micro_batch_time(absl::Milliseconds(20));
-  const bool early = random.Chance(0.1);
+  const bool early = random.Chance(0.25);
   world_.After(random.Between(absl::Milliseconds(300), absl::Seconds(2)), nullptr,
                [this, early] { LoseBothCopies(0, early); });
 }
@@ -340,7 +340,7 @@ void Cluster::StartCoordinatorAgain(Random& random) {
 }
 
 // Where every partition has two copies, no job may end by it. Where not, which happens once in a
-// while, jobs that have the only copy there end, and say why.
+// while, jobs that have the only copy there go back or begin again, or end and say why.
 void Cluster::CrashShard(Random& random) {
   ShardProcess* shard = Pick(random, shards_).get();
   if (!may_crash_shard_ || !shard->alive) return;

@@ -110,9 +110,22 @@ void RollbackTruth::OnNextEra(uint64_t uid, const StoredRun& before, const Store
                               job.rollbacks));
   }
   if (!job.first) job.first = before.description.restore();
-  CheckCheckpoint(uid, *job.first, after.description.restore());
+  if (after.description.restore().checkpoint().empty()) {
+    CheckBeginsAgain(uid, *job.first);
+  } else {
+    CheckCheckpoint(uid, *job.first, after.description.restore());
+  }
   job.made = checkpoints_->CountMade(JobUid(uid));
   job.begun = world_->now();
+}
+
+// It began so, and no checkpoint of it is left, whatever a disk hides.
+void RollbackTruth::CheckBeginsAgain(uint64_t uid, const Restore& first) {
+  world_->Count("rollbacks to first values");
+  const std::optional<CheckpointId> newest = checkpoints_->NewestReadable(JobUid(uid));
+  if (first.checkpoint().empty() && !newest.has_value()) return;
+  Violate(uid, absl::StrCat("begins again, and could go back to ",
+                            newest.has_value() ? ToString(*newest) : first.checkpoint()));
 }
 
 // It is one of this job's, and the newest one that the coordinator could read; or, where there is
@@ -156,9 +169,14 @@ void RollbackTruth::OnEnd(const JobStatus& status) {
   if (absl::StrContains(status.reason(), "(maxRestarts"))
     return world_->Count("jobs that may not go back again");
   const std::optional<CheckpointId> newest = checkpoints_->NewestReadable(JobUid(status.uid()));
-  if (!newest.has_value()) return;
-  Violate(status.uid(),
-          absl::StrCat("ended, and could go back to ", ToString(*newest), ": ", status.reason()));
+  const bool from_seed = rollbacks > 0 ? jobs_[status.uid()].first->checkpoint().empty()
+                                       : status.restored_from().empty();
+  const bool begins = from_seed && !absl::StrContains(status.reason(), " cannot be read: ");
+  if (!newest.has_value() && !begins) return;
+  Violate(status.uid(), absl::StrCat("ended, and could ",
+                                     newest.has_value() ? "go back to " + ToString(*newest)
+                                                        : std::string("begin again"),
+                                     ": ", status.reason()));
 }
 
 }  // namespace starling::sim

@@ -52,6 +52,7 @@ class RollbackTruth {
   void OnBegun(uint64_t uid, const StoredRun& before, const StoredRun& after);
   void OnNextEra(uint64_t uid, const StoredRun& before, const StoredRun& after);
   void CheckCheckpoint(uint64_t uid, const Restore& first, const Restore& restore);
+  void CheckBeginsAgain(uint64_t uid, const Restore& first);
   // Whether something kept the shard that `what` names from making first values since then.
   bool LacksFirstValues(absl::string_view what, absl::Time since) const;
   // How often the disk may have kept the coordinator from reading since then.

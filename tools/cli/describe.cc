@@ -85,8 +85,11 @@ std::string CopiesText(const JobStatus& status) {
     text =
         absl::StrCat("one of each partition: a shard's death ",
                      IsEnd(status.state())            ? "takes the values with it"
+                     : status.restarts_left() == 0    ? "ends the job"
                      : status.checkpoint().has_last() ? "takes the job back to its last checkpoint"
-                                                      : "ends the job");
+                     : status.restored_from().empty()
+                         ? "takes the job back to its start"
+                         : "takes the job back to the checkpoint that it began with");
   } else if (status.partitions_whole() < status.partitions()) {
     text = absl::StrCat("two of ", status.partitions_whole(), " of ", status.partitions(),
                         " partitions, one of the others");

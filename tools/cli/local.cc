@@ -104,7 +104,8 @@ std::string WhereText(const JobStatus& job) {
   const std::string from =
       job.checkpoint().has_last()
           ? absl::StrCat("; from step ", CountText(job.checkpoint().last().step()))
-          : "; from the checkpoint with which it began";
+      : job.restored_from().empty() ? "; from its start"
+                                    : "; from the checkpoint with which it began";
   // A shard that is killed is lost, which counts.
   const std::string if_in_time = job.restarts_left() == 0 ? ", if its shards stop in time" : "";
   return absl::StrCat(JobState_Name(job.state()), ", ", PositionText(job, ", "),
@@ -153,9 +154,10 @@ void SayWhatEnds(const local::StateDirectory& directory, Context& context) {
   if (!resumes->empty())
     context.err << "goes on with the next starling local up: " << *resumes << "\n";
   if (!ends->empty()) {
-    context.err << "stops before its end, for good, as it has no checkpoint or maxRestarts is 0; "
-                   "`starling checkpoint restore` goes on from one: "
-                << *ends << "\n";
+    context.err
+        << "stops before its end, for good, as maxRestarts is 0 or its checkpoint cannot be "
+           "read; `starling checkpoint restore` goes on from one: "
+        << *ends << "\n";
   }
   if (!ended->empty()) {
     context.err << "loses the values of jobs that are over, which are in memory alone: " << *ended

@@ -21,18 +21,20 @@ TEST_F(CliTest, LocalDownSaysWhatGoesOnWithTheNextCluster) {
   const local::StateDirectory directory(absl::StrCat(std::getenv("TEST_TMPDIR"), "/down"));
   ASSERT_TRUE(directory.Create().ok());
   std::ofstream(directory.AddressPath()) << "127.0.0.1:4";
-  const auto add = [&](const std::string& name, bool goes_back, uint32_t left, uint64_t step) {
+  const auto add = [&](const std::string& name, bool goes_back, uint32_t left, uint64_t step,
+                       const std::string& from = "c-1-1") {
     JobStatus& job = *cluster_.job_list.add_jobs();
     job.set_name(name);
     job.set_state(RUNNING);
     job.set_goes_back_on_stop(goes_back);
     job.set_restarts_left(left);
-    job.set_restored_from("c-1-1");
+    job.set_restored_from(from);
     if (step > 0) job.mutable_checkpoint()->mutable_last()->set_step(step);
   };
   add("digits", true, 3, 800);
   add("stubborn", true, 0, 90);
   add("copy", true, 1, 0);
+  add("young", true, 3, 0, "");
   add("doomed", false, 3, 0);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
@@ -59,7 +61,8 @@ TEST_F(CliTest, LocalDownSaysWhatGoesOnWithTheNextCluster) {
   EXPECT_THAT(
       said.substr(0, ends),
       AllOf(HasSubstr("; from step 800)"), HasSubstr("; from step 90, if its shards stop in time)"),
-            HasSubstr("; from the checkpoint with which it began)"), Not(HasSubstr("doomed"))));
+            HasSubstr("; from the checkpoint with which it began)"), HasSubstr("; from its start)"),
+            Not(HasSubstr("doomed"))));
   EXPECT_THAT(said.substr(ends), AllOf(HasSubstr("doomed"), Not(HasSubstr("digits"))));
 }
 

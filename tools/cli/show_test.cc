@@ -252,6 +252,14 @@ TEST_F(CliTest, DescribeSaysHowManyCopiesThereAre) {
   EXPECT_EQ(copies(),
             "Copies:        one of each partition: a shard's death takes the values with it");
   status.set_state(RUNNING);
+  status.set_restarts_left(1);
+  EXPECT_EQ(
+      copies(),
+      "Copies:        one of each partition: a shard's death takes the job back to its start");
+  status.set_restored_from("c-1-1");
+  EXPECT_EQ(copies(),
+            "Copies:        one of each partition: a shard's death takes the job back to the "
+            "checkpoint that it began with");
   status.mutable_checkpoint()->mutable_last()->set_id("c-1-2");
   EXPECT_EQ(copies(),
             "Copies:        one of each partition: a shard's death takes the job back to its last "

@@ -111,8 +111,9 @@ void AddCheckpoints(const JobStatus& job, const MetricsText::Labels& labels, Met
 
 void AddJob(const JobStatus& job, MetricsText& metrics) {
   const MetricsText::Labels labels = {{"job_name", job.name()}};
-  metrics.Counter("starling_job_restarts_total", "How often the job went back to a checkpoint.",
-                  labels, job.restarts());
+  metrics.Counter("starling_job_restarts_total",
+                  "How often the job went back to a checkpoint, or began again.", labels,
+                  job.restarts());
   const auto gauge = [&](absl::string_view name, absl::string_view help, double value) {
     metrics.Gauge(name, help, labels, value);
   };

@@ -28,7 +28,7 @@ std::string Core::WhatCheckpointWaitsFor(const Job& job) const {
   const auto& attempt = job.checkpoint.attempt;
   const std::string& root = options_.checkpoint_root;
   if (!attempt) {
-    if (!job.running()) return "the job went back to an earlier one, and has not started again";
+    if (!job.running()) return "the job went back, and has not started again";
     if (!checkpoints_listed_) return NotListedText();
     if (job.next_policy() != nullptr) return "the job's policy is being changed";
     if (now_ < job.checkpoint.retry_at) return "the next attempt comes later";

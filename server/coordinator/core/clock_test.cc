@@ -15,7 +15,7 @@ class ClockTest : public CoordinatorTest {
     cluster.train_samples = 400'000;
     cluster.AddShard("ps-0");
     Workers(2);
-    JobSpec spec = Ssp("a", 1, 2);
+    JobSpec spec = Once(Ssp("a", 1, 2));
     spec.mutable_stop()->set_wall_time_seconds(60);
     Submit(spec);
     cluster.RunFor(absl::Seconds(1));

@@ -193,7 +193,7 @@ TEST_F(CoordinatorTest, NobodyIsTakenOffWithinTheGraceOfAStart) {
   cluster.train_samples = 40'000;
   cluster.AddShard("ps-0");
   Workers(1);
-  Submit(Ssp("a", 1, 1));
+  Submit(Once(Ssp("a", 1, 1)));
   cluster.RunFor(absl::Seconds(1));
   cluster.workers["worker-0"].alive = cluster.shards["ps-0"].alive = false;
   cluster.StartCoordinator();
@@ -290,7 +290,7 @@ TEST_F(CoordinatorTest, ADeadShardFailsItsJobsByNameAndTheClusterStaysUsable) {
   cluster.AddShard("ps-0");
   cluster.AddShard("ps-1");
   Workers(2);
-  Submit(Ssp("a", 1, 2));
+  Submit(Once(Ssp("a", 1, 2)));
   cluster.RunFor(absl::Seconds(2));
   cluster.shards["ps-1"].alive = false;
   const absl::Time died = cluster.now;

@@ -90,7 +90,8 @@ void Core::LoseCopies(Job& job, const Shard& shard, const std::string& why) {
   const std::string what =
       absl::StrCat(gone, "lost ", PartitionsText(lost), " of ", job.state.views_size(), ", ",
                    elements, " of ", job.stored.parameters(), " parameters",
-                   copying ? ", of which a second copy was still being made" : "");
+                   copying ? ", of which a second copy was still being made" : "",
+                   job.running() ? absl::StrCat(", at step ", StepsDone(job)) : "");
   const bool counts = !shard.left();
   if (job.running() && MayRollBack(job, counts))
     return BeginRollback(job, what, counts, absl::ZeroDuration());

@@ -109,7 +109,7 @@ TEST_F(CopiesTest, OneShardAfterTheOtherMayDie) {
 
 TEST_F(CopiesTest, ALearnerIsNoCopy) {
   cluster.shards["ps-0"].copies = cluster.shards["ps-1"].copies = false;
-  Submit(Twice("a"));
+  Submit(Once(Twice("a")));
   cluster.RunFor(absl::Seconds(1));
   EXPECT_EQ(cluster.Status("a").partitions_whole(), 0u);
   Kill("ps-0");
@@ -372,7 +372,7 @@ TEST_F(CopiesTest, WithoutRoomForBothCopiesASubmissionIsRefusedWithTheWayOut) {
 }
 
 TEST_F(CopiesTest, OneCopyIsLostWithItsShard) {
-  JobSpec spec = Twice("a");
+  JobSpec spec = Once(Twice("a"));
   spec.set_durability(DURABILITY_NONE);
   Submit(spec);
   cluster.RunFor(absl::Seconds(2));

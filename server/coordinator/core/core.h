@@ -108,11 +108,13 @@ class Core {
   std::set<CheckpointId> SourcesInUse() const;
   static void OpenEvaluations(Job& job);
 
-  // rollback.cc: a job that has lost values goes back to a checkpoint
+  // rollback.cc: a job that has lost values goes back to a checkpoint, or begins again
   static bool RollsBack(const Job& job);
   bool IsOwn(const Job& job, const CheckpointId& id) const;
   static const Restore& FirstSource(const Job& job);
   const CheckpointInfo* FindToGoBackTo(const Job& job, uint64_t below = UINT64_MAX) const;
+  std::string UnreadableText(const Job& job) const;
+  bool BeginsAgain(const Job& job) const;
   bool MayRollBack(const Job& job, bool counts) const;
   std::string HowToContinue(const Job& job) const;
   std::string WhyNoRollback(const Job& job) const;
@@ -123,7 +125,7 @@ class Core {
   bool StartsOver(const Job& job, const CheckpointId& id) const;
   static absl::Status CheckContinues(const Job& job, const CheckpointManifest& manifest);
   std::vector<std::string> VoidBehind(Job& job, const CheckpointManifest& manifest);
-  void RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source);
+  void RollBack(Job& job, const std::optional<CheckpointId>& id, const CheckpointManifest& source);
   std::string WhatRollbackWaitsFor(const Job& job) const;
   void AddRestarts(const Job& job, JobStatus& status) const;
 

@@ -22,7 +22,7 @@ class DrainTest : public CoordinatorTest {
   void Begin(int shards, Durability durability = DURABILITY_AUTO) {
     for (int i = 0; i < shards; ++i) cluster.AddShard(absl::StrCat("ps-", i));
     cluster.RunFor(absl::Milliseconds(200));
-    JobSpec spec = MiniCluster::Spec("a", Policy::SSP, 1, 1);
+    JobSpec spec = Once(MiniCluster::Spec("a", Policy::SSP, 1, 1));
     spec.set_durability(durability);
     Submit(spec);
     ASSERT_TRUE(cluster.RunUntil([&] { return Settled(); }, absl::Seconds(10)));

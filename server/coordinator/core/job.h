@@ -129,6 +129,7 @@ struct CheckpointProgress {
 
 // Of a job that rolls back (rollback.cc). Not durable: a restart begins anew.
 struct RollbackProgress {
+  absl::Time begun = absl::InfinitePast();  // when the values were lost, or found not to be finite
   std::optional<CheckpointId> reading;
   uint64_t manifest_digest = 0;      // of that
   absl::Time since;                  // when it was asked for

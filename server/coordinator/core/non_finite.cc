@@ -58,7 +58,8 @@ void Core::Diverge(Job& job, const std::string& what) {
   }
   End(job, FAILED,
       absl::StrCat(what, again ? "; the job has gone back to a checkpoint for that before" : "",
-                   asks && !again ? WhyNoRollback(job) : HowToContinue(job)));
+                   asks && !again && FindToGoBackTo(job) != nullptr ? WhyNoRollback(job)
+                                                                    : HowToContinue(job)));
 }
 
 // Judges those whose items others have done, and asks those again whose items nobody else can do.

@@ -105,8 +105,10 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   explain::Evidence evidence;
   evidence.job = job.name();
   evidence.state = job.state.state();
-  evidence.reason =
-      absl::StrCat(RollsBack(job) ? "goes back to a checkpoint: " : "", ReasonOf(job));
+  evidence.reason = absl::StrCat(!RollsBack(job)    ? ""
+                                 : BeginsAgain(job) ? "begins again: "
+                                                    : "goes back to a checkpoint: ",
+                                 ReasonOf(job));
   evidence.pending_seconds = SecondsSince(job.pending_since);
   evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
   evidence.workers_min = job.spec().workers_min();

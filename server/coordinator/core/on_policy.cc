@@ -105,10 +105,10 @@ absl::Status Core::CheckPolicyChange(const Job& job, const Policy& policy) const
                                                       "): its policy cannot change any more"));
   }
   if (RollsBack(job)) {
-    return absl::UnavailableError(
-        absl::StrCat("job ", job.name(),
-                     " goes back to an earlier checkpoint, with the policy that it had there: try "
-                     "again in a moment"));
+    return absl::UnavailableError(absl::StrCat(
+        "job ", job.name(),
+        " goes back to an earlier step, with the policy that it had there: try again in "
+        "a moment"));
   }
   if (IsStopped(job)) {
     return absl::FailedPreconditionError(

@@ -3,10 +3,12 @@
 //
 //   RUNNING ── values lost, not finite ──> PENDING, rolls back
 //   PENDING, rolls back ── manifest read ──> PENDING, of the next era
+//   PENDING, rolls back ── there is no checkpoint ──> PENDING, of the next era, at step 0
 //   PENDING, rolls back ── no checkpoint can be read ──> FAILED
 //
 // One without a checkpoint of its own goes back to the one that it began with, if it did; so it
-// does when it has none any more.
+// does when it has none any more. A job that began with the values of its seed begins with them
+// again.
 //
 // From the loss on no shard leads a partition of the old era and no worker is its member, so
 // nothing of it counts. What else is known of the job is replaced when the manifest has been read,
@@ -38,6 +40,12 @@ bool MayPass(const absl::Status& status) {
          absl::IsPermissionDenied(status);
 }
 
+// Its newest checkpoint only lacks its manifest, for which the disk has been asked.
+bool IsSealing(const Job& job) {
+  const auto& attempt = job.checkpoint.attempt;
+  return attempt && attempt->stage == CheckpointAttempt::Stage::kSealing;
+}
+
 }  // namespace
 
 bool Core::RollsBack(const Job& job) { return !job.state.rollback().empty(); }
@@ -63,15 +71,37 @@ const CheckpointInfo* Core::FindToGoBackTo(const Job& job, uint64_t below) const
   return found == checkpoints_.end() ? nullptr : &found->second;
 }
 
+// "checkpoint ID cannot be read: WHY", of its newest own one, else of the one that it began with.
+// Empty: none of them is known to be there and unreadable.
+std::string Core::UnreadableText(const Job& job) const {
+  const CheckpointId after{cluster_.cluster(), JobUid(job.uid()), UINT64_MAX};
+  auto found = unreadable_checkpoints_.lower_bound(after);
+  const bool own = found != unreadable_checkpoints_.begin() && IsOwn(job, (--found)->first);
+  if (!own) {
+    const auto first = ParseCheckpointId(FirstSource(job).checkpoint());
+    found = first ? unreadable_checkpoints_.find(*first) : unreadable_checkpoints_.end();
+    if (found == unreadable_checkpoints_.end()) return "";
+  }
+  return absl::StrCat("checkpoint ", ToString(found->first), " cannot be read: ", found->second);
+}
+
+// Whether it begins with the values of its seed again, since there is nothing to go back to. What
+// is there and cannot be read, or not by this coordinator, is not thrown away.
+bool Core::BeginsAgain(const Job& job) const {
+  if (!FirstSource(job).checkpoint().empty() || !job.rollback.trouble.empty()) return false;
+  if (options_.checkpoint_root.empty()) return job.state.last_checkpoint() == 0;
+  return checkpoints_listed_ && !IsSealing(job) && FindToGoBackTo(job) == nullptr &&
+         UnreadableText(job).empty();
+}
+
 // `counts`: among those that maxRestarts limits. Before the disk has said what is there, there may
 // be a checkpoint.
 bool Core::MayRollBack(const Job& job, bool counts) const {
   const uint32_t most = RestartsMax(job.spec());
-  if (options_.checkpoint_root.empty() || most == 0 || (counts && job.state.restarts() >= most))
-    return false;
-  const auto& attempt = job.checkpoint.attempt;
-  const bool sealing = attempt && attempt->stage == CheckpointAttempt::Stage::kSealing;
-  return !checkpoints_listed_ || sealing || FindToGoBackTo(job) != nullptr;
+  if (most == 0 || (counts && job.state.restarts() >= most)) return false;
+  if (options_.checkpoint_root.empty()) return BeginsAgain(job);
+  return !checkpoints_listed_ || IsSealing(job) || FindToGoBackTo(job) != nullptr ||
+         BeginsAgain(job);
 }
 
 // Of a job that ends, like the next; empty: from nothing.
@@ -82,15 +112,22 @@ std::string Core::HowToContinue(const Job& job) const {
                       " (starling checkpoint restore)");
 }
 
-// Empty: there is nothing to go back to.
+// Of a job that may not. Empty: there is nothing to go back to, and nothing to begin with.
 std::string Core::WhyNoRollback(const Job& job) const {
-  if (FindToGoBackTo(job) == nullptr) return "";
-  const std::string from = HowToContinue(job);
+  const bool nothing = FindToGoBackTo(job) == nullptr;
+  const std::string unreadable = nothing ? UnreadableText(job) : "";
+  if (!unreadable.empty()) return absl::StrCat("; ", unreadable);
   const uint32_t most = RestartsMax(job.spec());
-  if (most == 0) return absl::StrCat("; the job does not go back by itself (maxRestarts: 0)", from);
-  return absl::StrCat("; the job has gone back ", job.state.restarts(),
-                      job.state.restarts() == 1 ? " time" : " times",
-                      " since it last took a checkpoint, which is the maximum (maxRestarts)", from);
+  if (most > 0 && job.state.restarts() < most) return "";
+  const std::string from = HowToContinue(job);
+  if (most == 0) {
+    return absl::StrCat("; the job does not ", nothing ? "begin again" : "go back",
+                        " by itself (maxRestarts: 0)", from);
+  }
+  return absl::StrCat("; the job has ", nothing ? "begun again " : "gone back ",
+                      job.state.restarts(), job.state.restarts() == 1 ? " time" : " times",
+                      nothing ? " without taking a checkpoint" : " since it last took a checkpoint",
+                      ", which is the maximum (maxRestarts)", from);
 }
 
 // `counts`: see MayRollBack. `wait`: before the checkpoint is read.
@@ -100,7 +137,7 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   // What only lacks its manifest gets it, and is what the job goes back to.
   if (attempt && !attempt->given_up && attempt->stage != CheckpointAttempt::Stage::kSealing &&
       attempt->stage != CheckpointAttempt::Stage::kDropping)
-    NoCheckpointYet(job, "the job goes back to an earlier one", absl::ZeroDuration());
+    NoCheckpointYet(job, "the job goes back", absl::ZeroDuration());
   ChangeViews(job, [&] {
     SetState(job, PENDING);
     job.state.set_running_us(running_us);
@@ -114,6 +151,7 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   });
   ReleaseRun(job);
   job.rollback = {};
+  job.rollback.begun = now_;
   job.rollback.again_at = now_ + wait;
   job.checkpoint.due_since = absl::InfiniteFuture();
   job.checkpoint.misses = 0;
@@ -121,22 +159,27 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   job.pending_since = now_;
   job.told_waiting = job.has_turn = false;
   job.unreplicated_since = job.unserved_since = absl::InfiniteFuture();
-  Log(job, absl::StrCat(what, ": goes back to its last checkpoint"));
+  Log(job, absl::StrCat(what, BeginsAgain(job) ? ": there is no checkpoint to go back to"
+                                               : ": goes back to its last checkpoint"));
   schedule_ = true;
   AdvanceRollback(job);
 }
 
-// Asks for the manifest of the newest checkpoint that was not tried yet.
+// Asks for the manifest of the newest checkpoint that was not tried yet, or begins again.
 void Core::AdvanceRollback(Job& job) {
   if (!RollsBack(job) || job.rollback.reading || now_ < job.rollback.again_at) return;
+  if (BeginsAgain(job)) {
+    // What was lost is durable before the next era is.
+    if (now_ > job.rollback.begun) RollBack(job, std::nullopt, CheckpointManifest());
+    return;
+  }
   if (options_.checkpoint_root.empty()) {
     return End(job, FAILED,
                absl::StrCat(job.state.rollback(), "; this coordinator was started without ",
                             "--checkpoint-root, beneath which the job's checkpoints are"));
   }
   if (!checkpoints_listed_) return;
-  const auto& attempt = job.checkpoint.attempt;
-  if (attempt && attempt->stage == CheckpointAttempt::Stage::kSealing) return;
+  if (IsSealing(job)) return;
   if (const CheckpointInfo* next = FindToGoBackTo(job, job.rollback.tried_from)) {
     job.rollback.reading = ParseCheckpointId(next->id());
     job.rollback.manifest_digest = next->manifest_digest();
@@ -240,15 +283,19 @@ std::vector<std::string> Core::VoidBehind(Job& job, const CheckpointManifest& ma
   return policies;
 }
 
-// All is durable at once, before anyone hears of the era.
-void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& source) {
-  const bool over = StartsOver(job, id);
+// To the checkpoint; without one to the values of its seed. All is durable at once, before anyone
+// hears of the era.
+void Core::RollBack(Job& job, const std::optional<CheckpointId>& id,
+                    const CheckpointManifest& source) {
+  const bool over = !id || StartsOver(job, *id);
   CheckpointManifest first;  // nothing is done yet
   *first.mutable_policy() = job.spec().policy();
   const CheckpointManifest& manifest = over ? first : source;
   JobDescription& description = *job.stored.mutable_description();
   description.mutable_run()->set_era(description.run().era() + 1);
-  if (IsOwn(job, id)) {
+  if (!id) {
+    description.clear_restore();
+  } else if (IsOwn(job, *id)) {
     if (!job.stored.has_first_source())
       *job.stored.mutable_first_source() = description.restore();  // none, perhaps
     Restore restore;
@@ -273,7 +320,8 @@ void Core::RollBack(Job& job, const CheckpointId& id, const CheckpointManifest& 
   job.state.set_restarts_total(job.state.restarts_total() + 1);
   const std::string what = std::exchange(*job.state.mutable_rollback(), "");
   const std::string back = absl::StrCat(
-      "goes back to step ", manifest.step(), ", checkpoint ", ToString(id),
+      id ? absl::StrCat("goes back to step ", manifest.step(), ", checkpoint ", ToString(*id))
+         : std::string("begins again with its first values, at step 0"),
       free ? std::string(" (which does not count, as the shard was asked to stop)")
            : absl::StrCat(" (", job.state.restarts(), " of at most ", RestartsMax(job.spec()),
                           " times without a new checkpoint)"),
@@ -299,6 +347,7 @@ std::string Core::WhatRollbackWaitsFor(const Job& job) const {
         "reads checkpoint ", ToString(*job.rollback.reading), " in ", options_.checkpoint_root,
         ", for ", absl::FormatDuration(absl::Floor(now_ - job.rollback.since, absl::Seconds(1))));
   }
+  if (BeginsAgain(job)) return "begins again with its first values";
   if (!checkpoints_listed_) return NotListedText();
   const std::string& trouble = job.rollback.trouble;
   if (!trouble.empty() || now_ < job.rollback.again_at)

@@ -83,25 +83,177 @@ TEST_F(RollbackTest, TheLossOfBothCopiesGoesBackOnce) {
   EachItemOnce(1, 4, 100);
 }
 
-TEST_F(RollbackTest, WithoutACheckpointTheJobEnds) {
-  Submit(Job("a", /*every_steps=*/0));
-  cluster.RunFor(absl::Seconds(1));
-  Replace("ps-0");
-  EXPECT_TRUE(cluster.IsIn("a", FAILED));
-  EXPECT_THAT(Reason(), AllOf(HasSubstr("lost partition"), Not(HasSubstr("maxRestarts"))));
-  EXPECT_EQ(cluster.Status("a").restarts(), 0u);
-}
-
 TEST_F(RollbackTest, OneThatWasAskedForIsEnough) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));
-  EXPECT_FALSE(cluster.Status("a").goes_back_on_stop());
   const CheckpointInfo made = Create();
   EXPECT_TRUE(cluster.Status("a").goes_back_on_stop());
   Replace("ps-0");
   ASSERT_TRUE(GoesBack());
   EXPECT_EQ(cluster.Status("a").restored_from(), made.id());
   EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+// ---- Without a checkpoint ----
+
+TEST_F(RollbackTest, WithoutACheckpointAJobBeginsAgain) {
+  Submit(Job("a", /*every_steps=*/0));
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").epochs_done_size() > 0; }));
+  EXPECT_TRUE(cluster.Status("a").goes_back_on_stop());
+  const uint64_t step = cluster.Status("a").step();
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_EQ(Description().run().era(), 0u) << "the loss is durable before the next era begins";
+  EXPECT_THAT(Reason(), HasSubstr("; begins again with its first values"));
+  EXPECT_THAT(WhyPending(), HasSubstr(": it begins again: shard ps-0 at"));
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(Description().run().era(), 1u);
+  EXPECT_FALSE(Description().has_restore());
+  const JobStatus status = cluster.Status("a");
+  EXPECT_EQ(status.era(), 1u);
+  EXPECT_LT(status.step(), 20u);
+  EXPECT_EQ(status.epochs_done_size(), 0) << "what was reported is void";
+  EXPECT_EQ(status.restored_from(), "");
+  EXPECT_TRUE(status.reproducible());
+  EXPECT_THAT(status.last_restart(),
+              AllOf(HasSubstr("shard ps-0 at ps-0:1 is gone (it was started again): lost "),
+                    HasSubstr(absl::StrCat(" parameters, at step ", step,
+                                           ": begins again with its first values, at step 0 (1 of "
+                                           "at most 3 times without a new checkpoint)"))));
+  EXPECT_THAT(cluster.JobLog("a"),
+              AllOf(HasSubstr(": there is no checkpoint to go back to"),
+                    HasSubstr("begins again with its first values, at step 0")));
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+  EXPECT_EQ(cluster.Status("a").epochs_done_size(), 4);
+  EXPECT_EQ(cluster.Status("a").restarts(), 1u);
+}
+
+TEST_F(RollbackTest, SoItDoesOnAClusterWithoutAFolder) {
+  CoordinatorOptions options;
+  options.checkpoint_root = "";
+  cluster.UseOptions(options);
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  Submit(Job("a", /*every_steps=*/0, Policy::SSP));
+  cluster.RunFor(absl::Seconds(1));
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); }));
+  for (const char* name : {"ps-0", "ps-1"}) Replace(name);
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, TheLossOutlivesTheCoordinator) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  ASSERT_TRUE(cluster.IsIn("a", PENDING));
+  cluster.lists = absl::UnavailableError("EIO");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("lost partition"), HasSubstr("are not listed yet: EIO")))
+      << "there may be a checkpoint";
+  cluster.lists = absl::OkStatus();
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_FALSE(Description().has_restore());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, AJobBeginsAgainSoOftenAndNoMore) {
+  JobSpec spec = Job("a", /*every_steps=*/0);
+  spec.set_restarts_max(2);
+  Submit(spec);
+  for (uint32_t restarts = 1; restarts <= 2; ++restarts) {
+    cluster.RunFor(absl::Seconds(1));
+    Replace("ps-0");
+    ASSERT_TRUE(GoesBack(restarts)) << Reason();
+  }
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+  EXPECT_THAT(Reason(), HasSubstr("; the job has begun again 2 times without taking a checkpoint, "
+                                  "which is the maximum (maxRestarts)"));
+  Submit(Once(Job("b", /*every_steps=*/0)));
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_FALSE(cluster.Status("b").goes_back_on_stop());
+  Replace("ps-0");
+  EXPECT_TRUE(cluster.IsIn("b", FAILED));
+  EXPECT_THAT(cluster.Status("b").reason(),
+              HasSubstr("the job does not begin again by itself (maxRestarts: 0)"));
+}
+
+// There are values, which people may be able to mend.
+TEST_F(RollbackTest, WithACheckpointThatCannotBeReadAJobDoesNotBeginAgain) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  const std::string id = Last().id();
+  cluster.unreadable[*ParseCheckpointId(id)] = "a digest is wrong";
+  cluster.checkpoints.clear();
+  cluster.StartCoordinator();
+  CannotWrite("no space");
+  cluster.RunFor(absl::Seconds(2));
+  Replace("ps-0");
+  ASSERT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(),
+              AllOf(HasSubstr("lost partition"), HasSubstr(absl::StrCat("; checkpoint ", id,
+                                                                        " cannot be read: a "
+                                                                        "digest is wrong"))));
+  EXPECT_EQ(cluster.Status("a").restarts(), 0u);
+}
+
+TEST_F(RollbackTest, WithoutAnyMoreAJobBeginsAgain) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointInfo own = Create();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  ASSERT_EQ(cluster.Status("a").restored_from(), own.id());
+  const CheckpointInfo other = Create();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(2)) << Reason();
+  ASSERT_EQ(cluster.Status("a").restored_from(), other.id());
+  // As if its folder had been removed by hand, and the coordinator had started since.
+  cluster.checkpoints.clear();
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(2));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack(3)) << Reason();
+  EXPECT_FALSE(Description().has_restore());
+  EXPECT_EQ(Description().run().era(), 3u);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EachItemOnce(1, 4, 100);
+}
+
+TEST_F(RollbackTest, ThePolicyIsThatOfTheJobFile) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  SetPolicyRequest request;
+  request.set_name("a");
+  request.mutable_policy()->set_kind(Policy::SSP);
+  request.mutable_policy()->set_staleness(1);
+  cluster.Ask<event::SetPolicy>(request);
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").policy() == "ssp(1)"; }));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").policy(), "bsp");
+  EXPECT_TRUE(cluster.Status("a").reproducible());
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("is void: policy ssp(1)"));
+}
+
+TEST_F(RollbackTest, ToBeginAgainDoesNotCountWhereTheShardWasAskedToStop) {
+  JobSpec spec = Job("a", /*every_steps=*/0);
+  spec.set_restarts_max(1);
+  Submit(spec);
+  cluster.RunFor(absl::Seconds(1));
+  cluster.shards["ps-0"].drained = true;
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", PENDING); })) << Reason();
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restarts_in_row(), 0u);
+  EXPECT_THAT(cluster.Status("a").last_restart(),
+              HasSubstr("at step 0 (which does not count, as the shard was asked to stop)"));
 }
 
 // ---- How often ----

@@ -445,7 +445,7 @@ std::string Core::WaitsFor(const Job& job) const {
   const Job* const first = KeptFor(job, back, JobWithTurn());
   if (supply.available() >= least && first != nullptr) {
     return first == back ? absl::StrCat("lets job ", first->name(),
-                                        " go on first, which goes back to a checkpoint")
+                                        " go on first, which goes back to an earlier step")
                          : absl::StrCat("lets job ", first->name(), " start first, which needs ",
                                         Count(first->spec().workers_min(), "worker"),
                                         " and was passed by later jobs for a long time");

@@ -21,7 +21,7 @@ class SilenceTest : public CoordinatorTest {
   }
 
   void Begin(Durability durability = DURABILITY_AUTO) {
-    JobSpec spec = MiniCluster::Spec("a", Policy::SSP, 1, 1);
+    JobSpec spec = Once(MiniCluster::Spec("a", Policy::SSP, 1, 1));
     spec.set_durability(durability);
     Submit(spec);
     ASSERT_TRUE(cluster.RunUntil([&] { return IsSettled(durability); }, absl::Seconds(10)));

@@ -156,7 +156,7 @@ TEST_F(ValuesTest, ValuesThatWereLostWithAShardNameIt) {
 }
 
 TEST_F(ValuesTest, AShardThatIsLostInMidJobTakesItsPartWithIt) {
-  Submit(Ssp("a", 1, 1));
+  Submit(Once(Ssp("a", 1, 1)));
   RunTo(10);
   cluster.shards["ps-0"].alive = false;
   ASSERT_TRUE(Ends("a", FAILED));

@@ -71,7 +71,7 @@ constexpr Cause kCauses[] = {
      "its next step"},
     {"went-back", "",
      "both copies of parameters were lost, or values were not finite: the job went back to a "
-     "checkpoint",
+     "checkpoint, or to its start",
      "mend what the sentence names, and take checkpoints more often if too much was lost"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
      "see what else runs on its machine, and `starling doctor`; replace it, or raise the "

@@ -58,6 +58,11 @@ class CoordinatorTest : public ::testing::Test {
   static JobSpec Ssp(const std::string& name, uint32_t min, uint32_t max) {
     return MiniCluster::Spec(name, Policy::SSP, min, max);
   }
+  // It neither goes back nor begins again.
+  static JobSpec Once(JobSpec spec) {
+    spec.set_restarts_max(0);
+    return spec;
+  }
 
   MiniCluster cluster;
 };
