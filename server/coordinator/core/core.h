@@ -329,6 +329,7 @@ class Core {
   std::vector<ShardId> Place(const Job& job, const std::vector<ShardLoad>& shards) const;
   std::string MemoryText(const Job& job, const std::vector<ShardLoad>& shards) const;
   absl::Status CheckShardMemory(const Job& job) const;
+  static uint32_t LeastToStart(const Job& job);
   static uint32_t MostWorkers(const Job& job);
   uint32_t Room(const Job& job);
   std::string WaitsFor(const Job& job) const;

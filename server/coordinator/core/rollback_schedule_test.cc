@@ -27,19 +27,51 @@ TEST_F(RollbackTest, GoesOnBeforeJobsThatNeverRanOnceShardsAreBack) {
   }
 }
 
-// It cannot go on for long, and does not keep its workers idle.
-TEST_F(RollbackTest, OthersDoNotWaitForAJobThatLacksWorkers) {
+// It runs on with one worker when it loses the other, and so it goes on after it went back.
+TEST_F(RollbackTest, GoesOnWithFewerWorkersThanItBeganWith) {
   JobSpec spec = Job("a");
   spec.set_workers_min(2);
   spec.set_workers_max(2);
   cluster.AddWorker("worker-1");
   Submit(spec);
   RunBeyond(1);
-  Submit(Job("b", /*every_steps=*/0));
-  cluster.workers["worker-1"].drained = true;
-  cluster.Round();
   cluster.workers["worker-1"].alive = false;
+  ASSERT_TRUE(Comes([&] { return cluster.Get("a").roster().members_size() == 1; }));
+  RunBeyond(2);
   Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("starts on 2 shards with 1 worker\n"));
+  Submit(Job("b", /*every_steps=*/0));
+  cluster.AddWorker("worker-2");
+  EXPECT_TRUE(Comes([&] { return cluster.Get("a").roster().members_size() == 2; }));
+  EXPECT_TRUE(cluster.IsIn("b", PENDING)) << "it has fewer than workers.min, and comes first";
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
+TEST_F(RollbackTest, WithoutAnyWorkerItSaysSo) {
+  JobSpec spec = Job("a");
+  spec.set_workers_min(2);
+  spec.set_workers_max(2);
+  cluster.AddWorker("worker-1");
+  Submit(spec);
+  RunBeyond(1);
+  for (auto& [name, worker] : cluster.workers) worker.alive = false;
+  cluster.RunFor(absl::Seconds(6));
+  Replace("ps-0");
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; })) << Reason();
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_THAT(Reason(), HasSubstr("needs 1 worker to go on; the cluster has 0: start 1 more"));
+}
+
+// It cannot go on for long, and does not keep its workers idle.
+TEST_F(RollbackTest, OthersDoNotWaitForAJobThatLacksShards) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  Submit(Job("b", /*every_steps=*/0));
+  cluster.shards["ps-1"].checkpoint_error = "no such folder";
+  cluster.RunFor(absl::Seconds(1));
+  Replace("ps-0");
+  cluster.shards["ps-0"].checkpoint_error = "no such folder";
   ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
   cluster.RunFor(absl::Seconds(20));
   EXPECT_TRUE(cluster.IsIn("b", PENDING));

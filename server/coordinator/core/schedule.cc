@@ -1,7 +1,7 @@
 // Which workers serve which job (docs/operations.md, "Which job gets workers"). A job starts with
 // workers.min workers, grows up to workers.max with free ones, and gives workers beyond its min to
 // other jobs. Jobs that can start do so in order of submission, those that go back to a checkpoint
-// first. A job that cannot start takes and keeps no workers.
+// first and with any number of workers. A job that cannot start takes and keeps no workers.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -104,7 +104,7 @@ void Core::Schedule() {
   for (Job* const pending : waiting) {
     Job& job = *pending;
     if (RollsBack(job)) continue;
-    const bool enough = shards && job.spec().workers_min() <= available;
+    const bool enough = shards && LeastToStart(job) <= available;
     if (enough && StartIfPossible(job, KeptFor(job, back, turn))) {
       if (turn == &job) turn = nullptr;
       if (back == &job) back = JobThatComesBack();
@@ -128,6 +128,9 @@ uint32_t Core::MostWorkers(const Job& job) {
   const uint32_t most = job.spec().workers_max();
   return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
 }
+
+// A job that loses workers goes on with those that are left, and so does one that goes back.
+uint32_t Core::LeastToStart(const Job& job) { return Ran(job) ? 1 : job.spec().workers_min(); }
 
 // How many more workers the job can use.
 uint32_t Core::Room(const Job& job) {
@@ -193,7 +196,7 @@ bool Core::MayHaveTurn(const Job& job) const {
   for (const auto& [uid, holder] : supply.holders) {
     if (uid < job.uid()) kept += holder.usable - holder.spare;
   }
-  return supply.all() - kept >= job.spec().workers_min() && !Place(job, ShardsFor(job)).empty();
+  return supply.all() - kept >= LeastToStart(job) && !Place(job, ShardsFor(job)).empty();
 }
 
 void Core::NoteTurn(Job& job) {
@@ -249,7 +252,7 @@ const Job* Core::KeptFor(const Job& job, const Job* back, const Job* turn) {
 
 bool Core::StartIfPossible(Job& job, const Job* turn) {
   const std::vector<Worker*> workers = WorkersFor(job, job.spec().workers_min(), turn);
-  if (workers.size() < job.spec().workers_min()) return false;
+  if (workers.size() < LeastToStart(job)) return false;
   const std::vector<ShardId> places = Place(job, ShardsFor(job));
   if (places.empty()) {
     memory_awaited_ = true;
@@ -278,7 +281,7 @@ void Core::StartJob(Job& job, const std::vector<Worker*>& workers,
   SaveState(job);
   Log(job, absl::StrCat("starts on ",
                         Count(std::set<ShardId>(places.begin(), places.end()).size(), "shard"),
-                        " with ", Count(job.spec().workers_min(), "worker")));
+                        " with ", Count(workers.size(), "worker")));
   Give(job, workers);
   TouchJob(job);
   advance_.insert(job.uid());
@@ -414,7 +417,8 @@ std::string Core::WaitsFor(const Job& job) const {
                         " now: waits for jobs to end, or for ended jobs to be deleted");
   }
   const Supply supply = SupplyFor(&job, nullptr);
-  const uint32_t least = job.spec().workers_min();
+  const uint32_t least = LeastToStart(job);
+  const char* const why = Ran(job) ? " to go on" : " (workers.min)";
   const std::string device = job.spec().device() == DEVICE_GPU ? " with a GPU" : "";
   std::vector<std::string> keep;
   for (const auto& [uid, holder] : supply.holders) {
@@ -437,9 +441,9 @@ std::string Core::WaitsFor(const Job& job) const {
             ? ""
             : absl::StrCat(", and ", quarantined,
                            " that no job uses (quarantined: see starling get workers)");
-    return absl::StrCat("needs ", Count(least, "worker"), device,
-                        " (workers.min); the cluster has ", supply.all(), held, unused, ": start ",
-                        least - supply.all(), " more with `", options_.worker_command, "`");
+    return absl::StrCat("needs ", Count(least, "worker"), device, why, "; the cluster has ",
+                        supply.all(), held, unused, ": start ", least - supply.all(),
+                        " more with `", options_.worker_command, "`");
   }
   const Job* const back = JobThatComesBack();
   const Job* const first = KeptFor(job, back, JobWithTurn());
@@ -447,10 +451,10 @@ std::string Core::WaitsFor(const Job& job) const {
     return first == back ? absl::StrCat("lets job ", first->name(),
                                         " go on first, which goes back to an earlier step")
                          : absl::StrCat("lets job ", first->name(), " start first, which needs ",
-                                        Count(first->spec().workers_min(), "worker"),
+                                        Count(LeastToStart(*first), "worker"),
                                         " and was passed by later jobs for a long time");
   }
-  return absl::StrCat("needs ", Count(least, "worker"), device, " (workers.min) and can have ",
+  return absl::StrCat("needs ", Count(least, "worker"), device, why, " and can have ",
                       std::min(supply.available(), least), " of the cluster's ", supply.all(), held,
                       ": waits for ",
                       Count(least - std::min(supply.available(), least), "more worker"));
