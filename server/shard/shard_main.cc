@@ -73,7 +73,7 @@ int Drain(ShardRuntime& shard, absl::Duration timeout, DaemonExit* exit_request)
   const auto text = std::make_shared<DrainText>();
   shard.Drain([text, exit_request](const DrainOrders& orders) {
     text->Take(orders.text());
-    if (orders.may_leave()) exit_request->Request(kExitOk);
+    if (orders.may_leave()) exit_request->Request(orders.loses() ? kExitError : kExitOk);
   });
   const absl::Time end = MonotonicNow() + timeout;
   auto ended = exit_request->WaitUntil(std::min(end, MonotonicNow() + kDrainBeginsWithin));
@@ -91,7 +91,11 @@ int Drain(ShardRuntime& shard, absl::Duration timeout, DaemonExit* exit_request)
     spdlog::error("not drained, since a second signal came: {}", text->Get());
   } else {
     exit_status = ended->exit_status;
-    if (exit_status == kExitOk) spdlog::info("drained: {}", text->Get());
+    if (exit_status == kExitOk) {
+      spdlog::info("drained: {}", text->Get());
+    } else {
+      spdlog::error("not drained: {}", text->Get());
+    }
   }
   shard.Leave();
   return exit_status;

@@ -248,6 +248,20 @@ class Failures(unittest.TestCase):
             self.assertLess(time.monotonic() - begin, 5)
             self.assertIn("no whole copy elsewhere yet", cluster.log("shard-0"))
 
+    def test_shards_that_are_asked_to_stop_together_say_what_is_lost(self):
+        with Cluster(shards=2, workers=1) as cluster:
+            cluster.submit(self.job("lost", stop={"epochs": 100000}))
+            cluster.wait_whole("lost")
+            names = ("shard-0", "shard-1")
+            for name in names:
+                cluster.kill(name, signal.SIGTERM)
+            statuses = {name: cluster.exit_status(name) for name in names}
+            # The first may have handed over all before the other was asked.
+            last = max(names, key=lambda name: statuses[name])
+            self.assertEqual(statuses[last], 1, statuses)
+            self.assertIn("not drained: each other shard has left or drains", cluster.log(last))
+            self.assertEqual(cluster.wait("lost"), 3)
+
     def test_sigterm_to_all_at_once(self):
         # No daemon is left to answer another: each gives up in time. A shard may have been handed
         # the only copy of something just before, which it keeps until it is asked again.

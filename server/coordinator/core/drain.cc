@@ -142,6 +142,10 @@ DrainOrders Core::DrainOf(const DrainCount& count, uint64_t ended_alone) {
     parts.emplace_back("each other shard has left or drains, too, or there is none");
     if (count.here > 0)
       parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job), " nowhere else to go"));
+    if (count.alone > 0)
+      parts.push_back(absl::StrCat(PartitionsHave(count.alone, count.job),
+                                   " no other copy on a shard that stays"));
+    orders.set_loses(count.here > 0 || count.alone > 0);
   } else if (count.here > 0) {
     parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job),
                                  " no whole copy elsewhere yet",
@@ -173,7 +177,9 @@ void Core::StepDrain(Shard& shard) {
     if (job.over()) HandOver(job, shard);
   });
   DrainOrders orders = DrainOf(CountOn(shard), shard.ended_alone);
-  if (orders.may_leave() == shard.drain.may_leave() && orders.text() == shard.drain.text()) return;
+  if (orders.may_leave() == shard.drain.may_leave() && orders.text() == shard.drain.text() &&
+      orders.loses() == shard.drain.loses())
+    return;
   shard.drain = std::move(orders);
   if (shard.drain.may_leave())
     sentences_.push_back(absl::StrCat(shard.name(), " may leave: ", shard.drain.text()));

@@ -98,6 +98,7 @@ TEST_F(DrainTest, OfTwoShardsOneCopyElsewhereIsEnough) {
   EXPECT_THAT(Text("ps-0"), HasSubstr(" one copy elsewhere, as no shard has room for another"));
   EXPECT_EQ(Copies("ps-0").first, 0);
   EXPECT_GT(Copies("ps-0").second, 0) << "the second copies stay as long as it does";
+  EXPECT_FALSE(cluster.shards["ps-0"].drain.loses());
   Leave("ps-0");
   EXPECT_EQ(Copies("ps-0").second, 0) << "at once, not after its silence";
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
@@ -192,6 +193,29 @@ TEST_F(DrainTest, WithNowhereToGoItMayLeaveAtOnce) {
   EXPECT_TRUE(MayLeave("ps-0", absl::Milliseconds(500)));
   EXPECT_TRUE(MayLeave("ps-1", absl::Milliseconds(500)));
   EXPECT_THAT(Text("ps-0"), HasSubstr("each other shard has left or drains, too"));
+}
+
+TEST_F(DrainTest, ShardsThatLeaveTogetherSayThatSomethingIsLost) {
+  Begin(2);
+  for (auto& [name, shard] : cluster.shards) shard.draining = true;
+  for (const char* name : {"ps-0", "ps-1"}) {
+    ASSERT_TRUE(MayLeave(name, absl::Milliseconds(500)));
+    EXPECT_TRUE(cluster.shards[name].drain.loses()) << Text(name);
+    EXPECT_THAT(Text(name), HasSubstr("each other shard has left or drains, too"));
+  }
+  for (const char* name : {"ps-0", "ps-1"}) Leave(name);
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+}
+
+TEST_F(DrainTest, ShardsThatLeaveTogetherWithoutAJobLoseNothing) {
+  Begin(2);
+  ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
+  cluster.RunFor(absl::Seconds(1));
+  for (auto& [name, shard] : cluster.shards) shard.draining = true;
+  for (const char* name : {"ps-0", "ps-1"}) {
+    ASSERT_TRUE(MayLeave(name, absl::Milliseconds(500)));
+    EXPECT_FALSE(cluster.shards[name].drain.loses()) << Text(name);
+  }
 }
 
 TEST_F(DrainTest, AShardThatIsStartedAgainIsWaitedFor) {
