@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/loss_text.h"
 #include "common/base/status_macros.h"
 #include "common/graph/recompute.h"
 #include "tools/cli/command_line.h"
@@ -201,8 +202,8 @@ Rows EpochRows(const JobStatus& status) {
   for (const EpochResult& result : status.epochs_done()) {
     const bool evaluated = result.evaluated();
     rows.push_back(
-        {CountText(uint64_t{result.epoch()} + 1), absl::StrFormat("%.4f", result.train_loss()),
-         evaluated ? absl::StrFormat("%.4f", result.test_loss()) : "-",
+        {CountText(uint64_t{result.epoch()} + 1), LossText(result.train_loss()),
+         evaluated ? LossText(result.test_loss()) : "-",
          result.has_test_accuracy() ? absl::StrFormat("%.4f", result.test_accuracy()) : "-",
          DurationText(result.seconds())});
   }

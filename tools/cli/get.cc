@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/loss_text.h"
 #include "common/base/status_macros.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
@@ -33,12 +34,14 @@ Rows JobRows(const ListJobsReply& reply) {
                 "WORKERS", "REASON"}};
   for (const JobStatus& job : reply.jobs()) {
     const EpochResult* evaluation = LastEvaluation(job);
-    rows.push_back(
-        {job.name(), JobState_Name(job.state()), job.policy(), EpochText(job.epoch(), job),
-         CountText(job.step()), job.step() > 0 ? absl::StrFormat("%.4f", job.train_loss()) : "-",
-         evaluation == nullptr ? "-" : absl::StrFormat("%.4f", evaluation->test_accuracy()),
-         CountText(static_cast<uint64_t>(job.samples_per_second())), absl::StrCat(job.workers()),
-         job.reason()});
+    rows.push_back({job.name(), JobState_Name(job.state()), job.policy(),
+                    EpochText(job.epoch(), job), CountText(job.step()),
+                    job.step() > 0 ? LossText(job.train_loss()) : "-",
+                    evaluation != nullptr && evaluation->has_test_accuracy()
+                        ? absl::StrFormat("%.4f", evaluation->test_accuracy())
+                        : "-",
+                    CountText(static_cast<uint64_t>(job.samples_per_second())),
+                    absl::StrCat(job.workers()), job.reason()});
   }
   return rows;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/loss_text.h"
 #include "common/protocol/limits.h"
 #include "tools/cli/output.h"
 
@@ -59,7 +60,7 @@ std::string RunningLine(const JobStatus& status, const JobSpec& spec, const Word
       PositionText(status, words.separator),
       absl::StrCat(CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
                    words.samples)};
-  if (status.step() > 0) parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
+  if (status.step() > 0) parts.push_back(absl::StrCat("loss ", LossText(status.train_loss())));
   parts.push_back(
       absl::StrCat(words.staleness, StalenessText(status.staleness(), status.staleness_bound())));
   parts.push_back(absl::StrFormat("%.0f%% hidden", 100 * status.hidden_share()));
@@ -86,9 +87,9 @@ std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec) {
 
 std::string EpochLine(const EpochResult& result, const JobStatus& status) {
   std::string line = absl::StrCat("epoch ", EpochText(result.epoch(), status));
-  absl::StrAppendFormat(&line, ": train loss %.4f", result.train_loss());
+  absl::StrAppend(&line, ": train loss ", LossText(result.train_loss()));
   if (result.evaluated()) {
-    absl::StrAppendFormat(&line, ", test loss %.4f", result.test_loss());
+    absl::StrAppend(&line, ", test loss ", LossText(result.test_loss()));
     if (result.has_test_accuracy())
       absl::StrAppendFormat(&line, ", test accuracy %.4f", result.test_accuracy());
   }

@@ -10,6 +10,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(Progress, HugeLossesAreShort) {
+  JobStatus status = Running();
+  status.set_train_loss(1.25e38);
+  EXPECT_THAT(ProgressLine(status, JobSpec()), HasSubstr("  loss 1.25e+38  "));
+  AddEpoch(&status, 0.1);
+  EpochResult& result = *status.mutable_epochs_done(0);
+  result.set_train_loss(3.25e37);
+  result.set_test_loss(1e-7);
+  EXPECT_EQ(EpochLine(result, status),
+            "epoch 1/5: train loss 3.25e+37, test loss 1e-07, test accuracy 0.1000, 9.1s");
+}
+
 TEST(Progress, OneLineSaysItAll) {
   const JobReply reply = Reply(Running());
   EXPECT_EQ(ProgressLine(reply.status(), reply.spec()),

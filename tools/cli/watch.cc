@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/loss_text.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/output.h"
 #include "tools/cli/progress.h"
@@ -61,7 +62,7 @@ int End(const JobStatus& status, ProgressWriter& progress, Context& context) {
   if (status.state() == SUCCEEDED && evaluation != nullptr) {
     context.out << (evaluation->has_test_accuracy()
                         ? absl::StrFormat("test_accuracy=%.4f\n", evaluation->test_accuracy())
-                        : absl::StrFormat("test_loss=%.4f\n", evaluation->test_loss()))
+                        : absl::StrCat("test_loss=", LossText(evaluation->test_loss()), "\n"))
                 << std::flush;
   }
   if (status.state() != SUCCEEDED || status.output().state() != OutputStatus::FAILED) {

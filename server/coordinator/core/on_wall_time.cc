@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/loss_text.h"
 #include "common/data_plan/job_steps.h"
 #include "server/coordinator/core/core.h"
 
@@ -39,8 +40,8 @@ void Core::EndTraining(Job& job, uint64_t step) {
   const uint32_t epoch = job.state.epoch();
   if (step > epoch * job.epoch_steps()) {  // the epoch was started
     const EpochResult& result = RecordEpoch(job, epoch, step);
-    Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %.4f", epoch + 1, step,
-                             result.train_loss()));
+    Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %s", epoch + 1, step,
+                             LossText(result.train_loss())));
   }
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   SaveState(job);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/loss_text.h"
 #include "common/data_plan/job_steps.h"
 #include "common/graph/graph.h"
 #include "server/coordinator/core/core.h"
@@ -53,8 +54,8 @@ void Core::CutEpoch(Job& job) {
     SaveTrainLoss(job, epoch - 1);
     job.train_sums.erase(epoch - 1);
   }
-  Log(job, absl::StrFormat("epoch %d is complete: train loss %.4f, %.1f s", epoch + 1,
-                           result.train_loss(), result.seconds()));
+  Log(job, absl::StrFormat("epoch %d is complete: train loss %s, %.1f s", epoch + 1,
+                           LossText(result.train_loss()), result.seconds()));
   if (job.evaluates_at(epoch)) job.evaluations[epoch];
   DropTrainingTable(job);
   job.state.set_epoch(epoch + 1);
@@ -214,8 +215,8 @@ void Core::FinishIfDone(Job& job) {
     NoteTested(job, epoch);
     SaveTrainLoss(job, epoch);
     TellCurve(job, nullptr, &result);
-    Log(job, absl::StrFormat("epoch %d: test loss %.4f%s (%d samples)", epoch + 1, total.loss(),
-                             accuracy, total.samples));
+    Log(job, absl::StrFormat("epoch %d: test loss %s%s (%d samples)", epoch + 1,
+                             LossText(total.loss()), accuracy, total.samples));
     it = job.evaluations.erase(it);
     TouchJob(job);
     advance_.insert(job.uid());  // the next cut may wait for this

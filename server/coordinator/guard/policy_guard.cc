@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/loss_text.h"
 
 namespace starling::coordinator {
 namespace {
@@ -93,9 +94,9 @@ std::optional<std::string> PolicyGuard::WhyLoss() const {
   if (Median({middle, window_.end()}) < kFalling * Median({window_.begin(), middle}))
     return std::nullopt;
   return absl::StrFormat(
-      "the median train loss of the last %d batches, %.4f, is above %.4f, %g times its level of "
-      "%.4f",
-      window_.size(), median, Limit(), options_.loss_factor(), Limit() / options_.loss_factor());
+      "the median train loss of the last %d batches, %s, is above %s, %g times its level of %s",
+      window_.size(), LossText(median), LossText(Limit()), options_.loss_factor(),
+      LossText(Limit() / options_.loss_factor()));
 }
 
 std::optional<std::string> PolicyGuard::WhyLag() const {

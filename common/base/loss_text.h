@@ -1,0 +1,15 @@
+// Losses for people: in logs, tables and lines of progress.
+#ifndef STARLING_COMMON_BASE_LOSS_TEXT_H_
+#define STARLING_COMMON_BASE_LOSS_TEXT_H_
+
+#include <string>
+
+namespace starling {
+
+// Four decimals, as "0.1504". A loss that those do not show, or that would take a line, has four
+// digits and an exponent: "2.53e-07", "1.234e+38". Also "nan" and "inf". Thread-safe.
+std::string LossText(double loss);
+
+}  // namespace starling
+
+#endif  // STARLING_COMMON_BASE_LOSS_TEXT_H_
