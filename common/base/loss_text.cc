@@ -18,4 +18,11 @@ std::string LossText(double loss) {
   return fits ? absl::StrFormat("%.4f", loss) : absl::StrFormat("%.4g", loss);
 }
 
+std::string TrainLossText(const EpochResult& result) {
+  if (!result.has_train_loss()) return "not reported";
+  if (result.samples() == 0) return LossText(result.train_loss());
+  return absl::StrFormat("%s (of %d of %d samples)", LossText(result.train_loss()),
+                         result.train_samples(), result.samples());
+}
+
 }  // namespace starling

@@ -23,5 +23,16 @@ TEST(LossTextTest, OthersAreShort) {
   EXPECT_EQ(LossText(std::numeric_limits<double>::quiet_NaN()), "nan");
 }
 
+TEST(LossTextTest, AnEpochsLossSaysWhatItIsOver) {
+  EpochResult result;
+  EXPECT_EQ(TrainLossText(result), "not reported");
+  result.set_train_loss(0);
+  EXPECT_EQ(TrainLossText(result), "0.0000");
+  result.set_train_loss(0.1504);
+  result.set_train_samples(320);
+  result.set_samples(400);
+  EXPECT_EQ(TrainLossText(result), "0.1504 (of 320 of 400 samples)");
+}
+
 }  // namespace
 }  // namespace starling

@@ -39,7 +39,8 @@ CurveSeries MakeSeries(const CurvesReply& curves) {
       has_point = has_point || point->step > begin;
       losses.push_back(*point);
     }
-    if (!has_point && result.step() > begin && std::isfinite(result.train_loss()))
+    const bool has_loss = result.has_train_loss() && std::isfinite(result.train_loss());
+    if (!has_point && result.step() > begin && has_loss)
       losses.push_back({result.step(), result.train_loss()});
     begin = result.step();
   }

@@ -202,7 +202,8 @@ Rows EpochRows(const JobStatus& status) {
   for (const EpochResult& result : status.epochs_done()) {
     const bool evaluated = result.evaluated();
     rows.push_back(
-        {CountText(uint64_t{result.epoch()} + 1), LossText(result.train_loss()),
+        {CountText(uint64_t{result.epoch()} + 1),
+         result.has_train_loss() ? TrainLossText(result) : "-",
          evaluated ? LossText(result.test_loss()) : "-",
          result.has_test_accuracy() ? absl::StrFormat("%.4f", result.test_accuracy()) : "-",
          DurationText(result.seconds())});

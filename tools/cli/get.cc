@@ -36,7 +36,7 @@ Rows JobRows(const ListJobsReply& reply) {
     const EpochResult* evaluation = LastEvaluation(job);
     rows.push_back({job.name(), JobState_Name(job.state()), job.policy(),
                     EpochText(job.epoch(), job), CountText(job.step()),
-                    job.step() > 0 ? LossText(job.train_loss()) : "-",
+                    job.has_train_loss() ? LossText(job.train_loss()) : "-",
                     evaluation != nullptr && evaluation->has_test_accuracy()
                         ? absl::StrFormat("%.4f", evaluation->test_accuracy())
                         : "-",

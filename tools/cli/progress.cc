@@ -60,7 +60,8 @@ std::string RunningLine(const JobStatus& status, const JobSpec& spec, const Word
       PositionText(status, words.separator),
       absl::StrCat(CountText(static_cast<uint64_t>(std::max(0.0, status.samples_per_second()))),
                    words.samples)};
-  if (status.step() > 0) parts.push_back(absl::StrCat("loss ", LossText(status.train_loss())));
+  if (status.has_train_loss())
+    parts.push_back(absl::StrCat("loss ", LossText(status.train_loss())));
   parts.push_back(
       absl::StrCat(words.staleness, StalenessText(status.staleness(), status.staleness_bound())));
   parts.push_back(absl::StrFormat("%.0f%% hidden", 100 * status.hidden_share()));
@@ -87,7 +88,7 @@ std::string ShortProgressLine(const JobStatus& status, const JobSpec& spec) {
 
 std::string EpochLine(const EpochResult& result, const JobStatus& status) {
   std::string line = absl::StrCat("epoch ", EpochText(result.epoch(), status));
-  absl::StrAppend(&line, ": train loss ", LossText(result.train_loss()));
+  absl::StrAppend(&line, ": train loss ", TrainLossText(result));
   if (result.evaluated()) {
     absl::StrAppend(&line, ", test loss ", LossText(result.test_loss()));
     if (result.has_test_accuracy())

@@ -9,6 +9,7 @@ namespace starling::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(Progress, HugeLossesAreShort) {
   JobStatus status = Running();
@@ -20,6 +21,19 @@ TEST(Progress, HugeLossesAreShort) {
   result.set_test_loss(1e-7);
   EXPECT_EQ(EpochLine(result, status),
             "epoch 1/5: train loss 3.25e+37, test loss 1e-07, test accuracy 0.1000, 9.1s");
+}
+
+TEST(Progress, ALossOfAPartOfAnEpochSaysSo) {
+  JobStatus status = Running();
+  status.clear_train_loss();
+  EXPECT_THAT(ProgressLine(status, JobSpec()), Not(HasSubstr("loss")));
+  AddEpoch(&status, 0.1);
+  EpochResult& result = *status.mutable_epochs_done(0);
+  result.set_train_samples(320);
+  result.set_samples(400);
+  EXPECT_THAT(EpochLine(result, status), HasSubstr(": train loss 0.5000 (of 320 of 400 samples),"));
+  result.clear_train_loss();
+  EXPECT_THAT(EpochLine(result, status), HasSubstr(": train loss not reported, test loss"));
 }
 
 TEST(Progress, OneLineSaysItAll) {

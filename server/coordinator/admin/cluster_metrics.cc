@@ -126,7 +126,8 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
   gauge("starling_job_workers", "Workers that are members of the job.", job.workers());
   gauge("starling_job_parameters", "Parameters of the model.",
         static_cast<double>(job.parameters()));
-  gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
+  if (job.has_train_loss())
+    gauge("starling_job_train_loss", "Training loss of late.", job.train_loss());
   const bool runs = job.state() == RUNNING;  // an ended job's status has averages
   gauge("starling_job_samples_per_second", "Samples that the members compute in a second.",
         runs ? job.samples_per_second() : 0);

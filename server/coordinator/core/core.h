@@ -408,6 +408,7 @@ class Core {
   void JoinTable(Job& job, LeaseTable& table);
   bool MarkCovered(Job& job, LeaseTable& table);
   EpochResult& RecordEpoch(Job& job, uint32_t epoch, uint64_t step);
+  static void TakeTrainLoss(const Job& job, EpochResult& result);
   void SaveTrainLoss(Job& job, uint32_t epoch);
   LeaseTableOptions TableOptions(const Job& job, Purpose purpose, uint32_t epoch,
                                  uint64_t items) const;

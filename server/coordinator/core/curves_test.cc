@@ -119,6 +119,53 @@ TEST_F(CoordinatorCurvesTest, SurvivesARestartButForTheLastSeconds) {
   EXPECT_EQ(Curves("a").points(points - 1).SerializeAsString(), whole);
 }
 
+// What an earlier coordinator was told of an epoch is lost with it.
+TEST_F(CoordinatorCurvesTest, ALossOverAPartOfAnEpochSaysSo) {
+  Submit(Ssp("a", 1, 1));
+  ASSERT_TRUE(RunToStep("a", 120));
+  cluster.StartCoordinator();
+  EXPECT_TRUE(cluster.Status("a").has_train_loss()) << "the smoothed one is kept";
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const JobStatus status = cluster.Status("a");
+  ASSERT_EQ(status.epochs_done_size(), 2);
+  const EpochResult& part = status.epochs_done(0);
+  EXPECT_DOUBLE_EQ(part.train_loss(), 0.5);
+  EXPECT_EQ(part.samples(), 800u);
+  EXPECT_GT(part.train_samples(), 200u);
+  EXPECT_LE(part.train_samples(), 330u);
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("epoch 1 is complete: train loss 0.5000 (of "));
+  EXPECT_EQ(status.epochs_done(1).samples(), 0u) << "it had all reports";
+}
+
+TEST_F(CoordinatorCurvesTest, WithoutReportsThereIsNoLoss) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.clear_evaluate();
+  Submit(spec);
+  cluster.workers["worker-0"].holds_losses = true;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const JobStatus status = cluster.Status("a");
+  EXPECT_FALSE(status.has_train_loss());
+  ASSERT_EQ(status.epochs_done_size(), 2);
+  EXPECT_FALSE(status.epochs_done(0).has_train_loss());
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("epoch 1 is complete: train loss not reported"));
+}
+
+TEST_F(CoordinatorCurvesTest, AFewLateReportsDoNotReplaceTheLossOfAnEpoch) {
+  JobSpec spec = Ssp("a", 1, 1);
+  spec.clear_evaluate();
+  Submit(spec);
+  ASSERT_TRUE(RunToStep("a", 190));
+  cluster.workers["worker-0"].holds_losses = true;
+  cluster.train_loss = 100;
+  ASSERT_TRUE(RunToStep("a", 210));
+  cluster.StartCoordinator();
+  ASSERT_TRUE(RunToStep("a", 230));
+  cluster.workers["worker-0"].holds_losses = false;
+  ASSERT_TRUE(Ends("a", SUCCEEDED));
+  const EpochResult result = cluster.Status("a").epochs_done(0);
+  EXPECT_DOUBLE_EQ(result.train_loss(), 0.5);
+}
+
 TEST_F(CoordinatorCurvesTest, ALongJobsRecordsAreAsFewAsItsPointsAndGoWithTheJob) {
   JobSpec spec = Ssp("a", 1, 1);
   spec.clear_evaluate();

@@ -56,9 +56,7 @@ absl::StatusOr<CheckpointManifest> Core::MakeManifest(const Job& job) const {
     if (end_of(epoch) > step) continue;
     EpochResult& added = *manifest.add_results();
     added = result;
-    // Losses may have come since the epoch ended.
-    if (const auto sums = job.train_sums.find(epoch); sums != job.train_sums.end())
-      added.set_train_loss(sums->second.Sum().loss());
+    TakeTrainLoss(job, added);  // more may have come since the epoch ended
   }
   for (const CurvePoint& point : job.curve.points()) {
     if (point.step() <= step) *manifest.add_points() = point;

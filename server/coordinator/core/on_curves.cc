@@ -73,6 +73,7 @@ void Core::SaveCurve(Job& job) {
   job.curve_saved = now_;
   const std::vector<CurvePoint>& points = job.curve.points();
   if (job.curve.first_unsaved() == points.size()) return;
+  if (job.loss) job.state.set_train_loss(*job.loss);
   SaveState(job);  // with the points' running time, so that later points come after it
   const uint32_t chunks = Chunks(points.size());
   for (auto chunk = static_cast<uint32_t>(job.curve.first_unsaved() / kCurveChunkPoints);

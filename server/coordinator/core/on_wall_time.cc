@@ -41,7 +41,7 @@ void Core::EndTraining(Job& job, uint64_t step) {
   if (step > epoch * job.epoch_steps()) {  // the epoch was started
     const EpochResult& result = RecordEpoch(job, epoch, step);
     Log(job, absl::StrFormat("epoch %d ends at step %d: train loss %s", epoch + 1, step,
-                             LossText(result.train_loss())));
+                             TrainLossText(result)));
   }
   if (const std::optional<uint32_t> last = LastEpochToTest(job)) job.evaluations[*last];
   SaveState(job);

@@ -55,7 +55,7 @@ void Core::CutEpoch(Job& job) {
     job.train_sums.erase(epoch - 1);
   }
   Log(job, absl::StrFormat("epoch %d is complete: train loss %s, %.1f s", epoch + 1,
-                           LossText(result.train_loss()), result.seconds()));
+                           TrainLossText(result), result.seconds()));
   if (job.evaluates_at(epoch)) job.evaluations[epoch];
   DropTrainingTable(job);
   job.state.set_epoch(epoch + 1);
@@ -177,12 +177,33 @@ EpochResult& Core::RecordEpoch(Job& job, uint32_t epoch, uint64_t step) {
   return result;
 }
 
-// Saves the epoch's result, if there is one, with the loss over what has been reported so far.
+// The loss over what has been reported so far. One who began amid the epoch may have less of it
+// than an earlier coordinator had.
+void Core::TakeTrainLoss(const Job& job, EpochResult& result) {
+  const auto sums = job.train_sums.find(result.epoch());
+  if (sums == job.train_sums.end()) return;
+  const RangeSums::Total total = sums->second.Sum();
+  if (total.samples == 0) return;
+  const uint64_t begin = result.epoch() * job.epoch_steps();
+  const bool whole = job.losses_from && *job.losses_from <= begin;
+  const bool known =
+      result.has_train_loss() && (result.samples() == 0 || result.train_samples() >= total.samples);
+  if (!whole && known) return;
+  result.set_train_loss(total.loss());
+  result.clear_train_samples();
+  result.clear_samples();
+  const uint64_t steps = result.step() - std::min(result.step(), begin);
+  const uint64_t samples = std::min(job.samples(), steps * job.spec().batch().global());
+  if (whole || total.samples >= samples) return;
+  result.set_train_samples(total.samples);
+  result.set_samples(samples);
+}
+
+// Saves the epoch's result, if there is one.
 void Core::SaveTrainLoss(Job& job, uint32_t epoch) {
-  const auto sums = job.train_sums.find(epoch);
   const auto result = job.results.find(epoch);
   if (result == job.results.end()) return;
-  if (sums != job.train_sums.end()) result->second.set_train_loss(sums->second.Sum().loss());
+  TakeTrainLoss(job, result->second);
   batch_.puts[records::JobResult(job.uid(), epoch)] = result->second.SerializeAsString();
 }
 

@@ -112,8 +112,11 @@ JobStatus Core::StatusOf(const Job& job, Epochs epochs) const {
   status.set_epoch(std::min(job.state.epoch(), status.epochs()));
   status.set_step(StepsDone(job));
   status.set_steps(job.steps());
-  status.set_train_loss(
-      job.loss.value_or(job.results.empty() ? 0 : job.results.rbegin()->second.train_loss()));
+  if (job.loss) {
+    status.set_train_loss(*job.loss);
+  } else if (!job.results.empty() && job.results.rbegin()->second.has_train_loss()) {
+    status.set_train_loss(job.results.rbegin()->second.train_loss());
+  }
   AddEpochs(job, epochs, status);
   status.set_submitted(TimeText(absl::FromUnixMicros(job.stored.submitted_us())));
   status.set_running_seconds(RunningSeconds(job));
