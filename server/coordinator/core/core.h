@@ -105,6 +105,7 @@ class Core {
                                            uint64_t epoch_steps);
   static void ContinueFrom(const CheckpointManifest& manifest, Job& job);
   static void SetProgress(const CheckpointManifest& manifest, Job& job);
+  bool HasPassed(const Job& job, const CheckpointId& id) const;
   std::set<CheckpointId> SourcesInUse() const;
   static void OpenEvaluations(Job& job);
 

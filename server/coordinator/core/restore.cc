@@ -251,6 +251,14 @@ void Core::SetProgress(const CheckpointManifest& manifest, Job& job) {
   job.losses_from = step;
 }
 
+// Whether it is one of its own to which the job went back, and which it needs no more: shards have
+// read it, and a newer one is there.
+bool Core::HasPassed(const Job& job, const CheckpointId& id) const {
+  const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
+  return IsOwn(job, id) && job.running() && job.partitions.AllReported() && last != nullptr &&
+         ParseCheckpointId(last->id())->number > id.number;
+}
+
 // Checkpoints that a job still needs, or a submission.
 std::set<CheckpointId> Core::SourcesInUse() const {
   std::set<CheckpointId> sources;
@@ -260,7 +268,8 @@ std::set<CheckpointId> Core::SourcesInUse() const {
   for (const JobState state : {PENDING, RUNNING}) {
     for (const uint64_t uid : UidsIn(state)) {
       const Job& job = jobs_.at(uid);
-      add(job.stored.description().restore().checkpoint());
+      const auto source = ParseCheckpointId(job.stored.description().restore().checkpoint());
+      if (source && !HasPassed(job, *source)) sources.insert(*source);
       add(FirstSource(job).checkpoint());
       if (job.rollback.reading) sources.insert(*job.rollback.reading);
     }

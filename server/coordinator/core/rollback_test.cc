@@ -315,6 +315,23 @@ TEST_F(RollbackTest, ANewCheckpointIsProgress) {
   EXPECT_FALSE(explains());
 }
 
+// Nor does one more than `keep` stay: that which it went back to is not needed any longer.
+TEST_F(RollbackTest, WhatItWentBackToGoesOnceThereIsANewerOne) {
+  Submit(Job("a"));
+  RunBeyond(2);
+  const CheckpointId source = *ParseCheckpointId(Last().id());
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
+  EXPECT_EQ(cluster.Status("a").restored_from(), ToString(source));
+  RunBeyond(source.number + 1);
+  EXPECT_TRUE(cluster.checkpoints.contains(source)) << "it is one of the newest two";
+  RunBeyond(source.number + 2);
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_FALSE(cluster.checkpoints.contains(source));
+  EXPECT_EQ(cluster.checkpoints.size(), 2u);
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+}
+
 TEST_F(RollbackTest, AShardThatIsAskedToStopDoesNotCount) {
   JobSpec spec = Job("a");
   spec.set_restarts_max(1);
