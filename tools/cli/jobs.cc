@@ -84,10 +84,26 @@ absl::StatusOr<int> RunSet(const SetOptions& options, Client& client, Context& c
   return kExitOk;
 }
 
+// Shards have parameters of a job that ran to its end. One that waited to go on has what is in a
+// checkpoint.
+std::string WhatStays(const JobReply& job) {
+  const JobStatus& status = job.status();
+  if (job.views_size() > 0)
+    return absl::StrCat("; its last parameters stay until: starling delete ", status.name());
+  const std::string& checkpoint =
+      status.checkpoint().has_last() ? status.checkpoint().last().id() : status.restored_from();
+  if (!checkpoint.empty()) {
+    return absl::StrCat("; no shard has parameters of it, as it waited: those of checkpoint ",
+                        checkpoint, " stay; go on from there with: starling submit --from ",
+                        checkpoint);
+  }
+  return status.running_seconds() > 0 ? "; its parameters are gone" : "; it had not begun";
+}
+
 absl::StatusOr<int> RunCancel(const std::string& name, Client& client, Context& context) {
   STARLING_RETURN_IF_ERROR(client.CancelJob(name));
-  context.err << "cancelled " << name << "; its last parameters stay until: starling delete "
-              << name << "\n";
+  const absl::StatusOr<JobReply> job = client.GetJob(name);
+  context.err << "cancelled " << name << (job.ok() ? WhatStays(*job) : "") << "\n";
   return kExitOk;
 }
 

@@ -460,8 +460,40 @@ TEST_F(CliTest, ALossThatKnowsNoRightOrWrongHasNoAccuracy) {
   EXPECT_THAT(out_.str(), ::testing::ContainsRegex("0\\.2500 +- "));
 }
 
+TEST_F(CliTest, CancelSaysWhereTheParametersAre) {
+  JobReply reply = Reply(Running());
+  JobStatus& status = *reply.mutable_status();
+  status.set_state(CANCELLED);
+  reply.add_views();
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_EQ(err_.str(),
+            "cancelled digits; its last parameters stay until: starling delete digits\n");
+  // It waited, after it went back or for its start.
+  reply.clear_views();
+  status.set_restored_from("c-1-1");
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("those of checkpoint c-1-1 stay; go on from there with: "
+                                    "starling submit --from c-1-1\n"));
+  status.mutable_checkpoint()->mutable_last()->set_id("c-1-2");
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_THAT(err_.str(), HasSubstr("those of checkpoint c-1-2 stay"));
+  status.clear_checkpoint();
+  status.clear_restored_from();
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_EQ(err_.str(), "cancelled digits; it had not begun\n");
+  status.set_running_seconds(2);
+  cluster_.jobs = {reply};
+  EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_EQ(err_.str(), "cancelled digits; its parameters are gone\n");
+}
+
 TEST_F(CliTest, CancelAndDelete) {
   EXPECT_EQ(Run({"cancel", "digits"}), 0);
+  EXPECT_EQ(err_.str(), "cancelled digits\n");
   EXPECT_THAT(cluster_.cancelled, ElementsAre("digits"));
   EXPECT_EQ(Run({"delete", "digits"}), 0);
   EXPECT_THAT(cluster_.removed, ElementsAre("digits"));

@@ -172,7 +172,9 @@ void Core::On(const event::CancelJob& event) {
                                  "job ", job->name(), " is over (",
                                  JobState_Name(job->state.state()), "): nothing to cancel")));
   }
-  if (!job->over()) End(*job, CANCELLED, "cancelled");
+  const bool waited = job->state.state() == PENDING;
+  if (!job->over())
+    End(*job, CANCELLED, absl::StrCat("cancelled", waited ? HowToContinue(*job) : ""));
   Reply(event.call, Empty());
 }
 

@@ -1,4 +1,5 @@
 // A job that goes back beside others: whose turn it is, who keeps workers, and what waits for what.
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/core/testing/rollback_fixture.h"
@@ -134,6 +135,8 @@ TEST_F(RollbackTest, MayBeCancelledMeanwhile) {
   cluster.disk_hangs = false;
   cluster.RunFor(absl::Seconds(2));
   EXPECT_TRUE(cluster.IsIn("a", CANCELLED));
+  EXPECT_EQ(Reason(), absl::StrCat("cancelled; it can be continued from checkpoint ", Last().id(),
+                                   " (starling checkpoint restore)"));
   EXPECT_EQ(Description().run().era(), 0u);
   EXPECT_TRUE(AskJob<event::DeleteJob>("a").ok());
 }
