@@ -1,9 +1,17 @@
 #include "server/coordinator/store/sqlite_store.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 
 namespace starling::coordinator {
@@ -33,6 +41,28 @@ std::string ColumnBytes(sqlite3_stmt* statement, int column) {
   const void* data = sqlite3_column_blob(statement, column);
   const int size = sqlite3_column_bytes(statement, column);
   return data == nullptr ? std::string() : std::string(static_cast<const char*>(data), size);
+}
+
+// Which of the state's files, or its folder, this process may not use. Empty: none, as far as can
+// be told. SQLite opens a file that it cannot write for reading, and then fails with an I/O error.
+std::string WhyNoAccess(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent;
+  for (const std::string& file : {folder, path, path + "-wal", path + "-journal"}) {
+    const int needed = file == folder ? W_OK | X_OK : R_OK | W_OK;
+    if (faccessat(AT_FDCWD, file.c_str(), needed, AT_EACCESS) == 0) continue;
+    if (errno != EACCES && errno != EPERM && errno != EROFS) continue;
+    const std::string error = std::strerror(errno);
+    struct stat found = {};
+    const std::string owner = stat(file.c_str(), &found) != 0
+                                  ? ""
+                                  : absl::StrFormat("; it belongs to user %d and has mode %04o",
+                                                    found.st_uid, found.st_mode & 07777);
+    return absl::StrCat(file, ": ", error, owner, "; the coordinator runs as user ", geteuid(),
+                        file == folder ? ", which must be able to make files there"
+                                       : ", which must be able to read and write it");
+  }
+  return "";
 }
 
 }  // namespace
@@ -167,6 +197,12 @@ absl::Status SqliteStore::Execute(const char* sql) {
 
 absl::Status SqliteStore::Error(const std::string& doing) const {
   const int code = sqlite3_errcode(db_) & 0xff;
+  const bool may_lack_access = code == SQLITE_CANTOPEN || code == SQLITE_READONLY ||
+                               code == SQLITE_IOERR || code == SQLITE_PERM;
+  if (const std::string why = may_lack_access ? WhyNoAccess(path_) : ""; !why.empty()) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("cannot ", doing, " the coordinator's state: ", why));
+  }
   const std::string what = absl::StrCat("cannot ", doing, " the coordinator's state in ", path_,
                                         ": ", sqlite3_errmsg(db_));
   switch (code) {

@@ -4,7 +4,11 @@
 
 #include <sqlite3.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +22,7 @@
 namespace starling::coordinator {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string NewFolder() {
@@ -183,6 +188,47 @@ TEST(SqliteStore, OneOwnerAtATime) {
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("Another coordinator has it open"));
   first.reset();
   EXPECT_TRUE(SqliteStore::Open(path).ok());
+}
+
+// In a process without privileges: root may write everything.
+std::string OpenWithoutPrivileges(const std::string& path) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) _exit(1);
+    const std::string status = SqliteStore::Open(path).status().ToString();
+    _exit(write(ends[1], status.data(), status.size()) < 0);
+  }
+  close(ends[1]);
+  std::string status(4096, 0);
+  const ssize_t bytes = read(ends[0], status.data(), status.size());
+  close(ends[0]);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  return status.substr(0, static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+}
+
+TEST(SqliteStore, AFileWithoutPermissionIsNamed) {
+  std::string folder = "/tmp/store_XXXXXX";  // others than the owner reach it
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/state.db";
+  ASSERT_TRUE(MustOpen(path)->Apply({{{"a", "1"}}, {}}).ok());
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  ASSERT_EQ(chmod(path.c_str(), 0444), 0);
+  std::string status = OpenWithoutPrivileges(path);
+  EXPECT_THAT(status, AllOf(HasSubstr("PERMISSION_DENIED"),
+                            HasSubstr(path + ": Permission denied; it belongs to user "),
+                            HasSubstr(" and has mode 0444; the coordinator runs as user "),
+                            HasSubstr("must be able to read and write it")));
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  ASSERT_EQ(chmod(folder.c_str(), 0555), 0);
+  status = OpenWithoutPrivileges(path);
+  EXPECT_THAT(status, AllOf(HasSubstr("state: " + folder + ": Permission denied"),
+                            HasSubstr("must be able to make files there")));
+  ASSERT_EQ(chmod(folder.c_str(), 0777), 0);
+  EXPECT_EQ(OpenWithoutPrivileges(path), "OK");
+  std::filesystem::remove_all(folder);
 }
 
 TEST(SqliteStore, AMissingFolderIsNamed) {
