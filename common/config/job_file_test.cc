@@ -17,6 +17,7 @@
 namespace starling::config {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -593,6 +594,58 @@ TEST(JobFile, ANullMapLacksItsRequiredKeys) {
               HasSubstr("line 3: metadata: key \"name\" is missing"));
   EXPECT_THAT(ErrorOf(Replaced("seed: 7", "seed:")),
               HasSubstr("line 5: spec.seed: expected integer, got nothing"));
+}
+
+// The good file with nothing behind this key of `around`, the groups around it.
+std::string WithNothing(const std::vector<const Field*>& around, const std::string& key) {
+  YAML::Node root = YAML::Load(kGood);
+  YAML::Node at = root;
+  for (const Field* field : around) {
+    YAML::Node group = at[field->key];
+    if (field->type == FieldType::kMapList) {
+      group = YAML::Node(YAML::NodeType::Sequence);
+      group.push_back(YAML::Node(YAML::NodeType::Map));
+      at.reset(group[0]);
+      continue;
+    }
+    if (!group.IsMap()) group = YAML::Node(YAML::NodeType::Map);
+    at.reset(group);
+  }
+  at[key] = YAML::Node(YAML::NodeType::Null);
+  return YAML::Dump(root);
+}
+
+void ExpectNothingIsRefused(const Field& group, std::vector<const Field*> around, int& keys) {
+  if (!group.key.empty()) around.push_back(&group);
+  for (const Field& child : group.children) {
+    ++keys;
+    EXPECT_THAT(ErrorOf(WithNothing(around, child.key)),
+                AllOf(HasSubstr(absl::StrCat(child.key, ": ")), HasSubstr("got nothing")));
+    ExpectNothingIsRefused(child, around, keys);
+  }
+}
+
+TEST(JobFile, AKeyWithoutAValueIsRefusedWhateverItIs) {
+  int keys = 0;
+  ExpectNothingIsRefused(JobFileSchema(), {}, keys);
+  EXPECT_GT(keys, 200);
+  EXPECT_THAT(ErrorOf(Replaced("{ssp: {staleness: 2}}", "{bsp: }")),
+              HasSubstr("line 13: spec.consistency.bsp: expected map, got nothing: write bsp: {}"));
+  EXPECT_THAT(ErrorOf(Replaced("microBatches: 4", "microBatches: ~")),
+              HasSubstr("spec.batch.microBatches: expected integer, got nothing: write a value, or "
+                        "leave it out, which means 4"));
+  EXPECT_THAT(ErrorOf(Replaced("{everyEpochs: 2}", "null")),
+              HasSubstr("got nothing: write evaluate: {}, or leave it out"));
+  for (const char* bad : {"mean: [8]", "team: vision", "seed: 7"}) {
+    const std::string key(bad, std::string(bad).find(':'));
+    EXPECT_NE(ErrorOf(Replaced(bad, key + ": [null]")), "") << bad;
+    EXPECT_NE(ErrorOf(Replaced(bad, key + ": null")), "") << bad;
+  }
+  EXPECT_THAT(
+      ErrorOf(Replaced("{builtin: mlp, hidden: [32, 16]}", "{layers: [flatten, {relu: }]}")),
+      HasSubstr("expected attributes behind \"relu:\", got nothing: write relu without"));
+  EXPECT_THAT(std::string(Parse(kGood, {"consistency.bsp="}).status().message()),
+              HasSubstr("spec.consistency.bsp: expected map, got nothing: write bsp: {}"));
 }
 
 TEST(JobFile, AVariableOutsideOfAPathIsSaid) {

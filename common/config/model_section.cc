@@ -92,7 +92,9 @@ void ReadLayer(const Section& model, const YAML::Node& node, ModelSource::Layer*
   }
   const auto entry = *node.begin();
   layer->set_op(entry.first.Scalar());
-  if (entry.second.IsNull()) return;
+  if (entry.second.IsNull())
+    return fail(absl::StrCat("expected attributes behind \"", layer->op(),
+                             ":\", got nothing: write ", layer->op(), " without the colon"));
   if (!entry.second.IsMap())
     return fail(absl::StrCat("expected {attribute: value, ...} behind ", layer->op()));
   for (const auto& attribute : entry.second) {

@@ -116,11 +116,15 @@ absl::Status CheckRequired(const YAML::Node& node, const Field& field, const std
   return absl::OkStatus();
 }
 
-// `bsp:` without a value is an empty map. A missing value has no line number of its own.
+// A key without a value, or with null: it may mean a default, an empty map or no such thing
+// (evaluate), so it means nothing. A missing value has no line number of its own.
 absl::Status CheckNothing(const YAML::Node& key, const Field& field, const std::string& path) {
-  if (field.type == FieldType::kMap) return CheckRequired(key, field, path, {});
-  return absl::InvalidArgumentError(
-      absl::StrCat(Where(key, path), ": expected ", Expected(field), ", got nothing"));
+  const bool map = field.type == FieldType::kMap;
+  if (map) STARLING_RETURN_IF_ERROR(CheckRequired(key, field, path, {}));
+  return absl::InvalidArgumentError(absl::StrCat(
+      Where(key, path), ": expected ", Expected(field), ", got nothing: write ",
+      map ? absl::StrCat(field.key, ": {}") : "a value", field.required ? "" : ", or leave it out",
+      field.default_text.empty() || map ? "" : absl::StrCat(", which means ", field.default_text)));
 }
 
 absl::Status CheckMap(const YAML::Node& node, const Field& field, const std::string& path) {
