@@ -299,7 +299,7 @@ void AddLocal(CommandLine& line) {
                "return once it runs; stop it with: starling local down");
   up->add_flag("--no-restart", options->no_restart, "leave dead processes dead");
   up->add_flag("--fresh", options->fresh,
-               "forget the jobs of the last cluster there, instead of going on with them");
+               "forget the jobs of the last cluster there, once this one runs");
   AddNumber(up, "--port", &options->port, CLI::Range(0, 65535),
             "the coordinator's; 0: as the last time, or any free one");
   up->add_option("--bin-dir", options->binary_directory,

@@ -73,9 +73,23 @@ Cluster::Cluster(ClusterOptions options) : options_(std::move(options)) {
 
 Cluster::~Cluster() { Stop(); }
 
+// If it fails, the next start finds what this one found: jobs, and ports.
 absl::Status Cluster::Start() {
-  const absl::Status status = StartAll();
-  if (!status.ok()) Stop();
+  const StateDirectory& directory = options_.directory;
+  std::map<std::string, std::string> ports;  // by path
+  for (const Daemon& daemon : daemons_) {
+    for (const std::string& path :
+         {directory.PortPath(daemon.name), directory.AdminPortPath(daemon.name)})
+      ports[path] = ReadSmallFile(path).value_or("");
+  }
+  absl::Status status = StartAll();
+  if (status.ok()) return status;
+  Stop();
+  absl::Status back = directory.PutBack();
+  for (const auto& [path, port] : ports) {
+    if (!port.empty()) back.Update(WriteSmallFile(path, port));
+  }
+  if (!back.ok()) options_.say(std::string(back.message()));
   return status;
 }
 
@@ -86,6 +100,7 @@ absl::Status Cluster::StartAll() {
   STARLING_RETURN_IF_ERROR(StartCoordinator(deadline));
   for (size_t i = 1; i < daemons_.size(); ++i) STARLING_RETURN_IF_ERROR(Launch(daemons_[i]));
   STARLING_RETURN_IF_ERROR(WaitForRegistration(deadline));
+  STARLING_RETURN_IF_ERROR(options_.directory.Forget());
   return WriteSmallFile(options_.directory.AddressPath(), address_);
 }
 
@@ -147,10 +162,7 @@ absl::Status Cluster::StartCoordinator(absl::Time deadline) {
     STARLING_RETURN_IF_ERROR(Launch(coordinator));
     const absl::Status status = WaitForAddress(deadline);
     if (status.ok()) return status;
-    if (!absl::IsUnavailable(status) || MonotonicNow() >= until) {
-      for (const auto& [path, port] : ports) STARLING_RETURN_IF_ERROR(WriteSmallFile(path, port));
-      return status;
-    }
+    if (!absl::IsUnavailable(status) || MonotonicNow() >= until) return status;
     STARLING_RETURN_IF_ERROR(WaitBriefly(kPoll));
   }
 }

@@ -36,7 +36,7 @@ struct ClusterOptions {
   int shards = 2;
   int workers = 2;
   int port = 0;         // the coordinator's; 0: that of the last cluster here, or any free one
-  bool fresh = false;   // forgets the jobs of earlier clusters here
+  bool fresh = false;   // forgets the jobs of earlier clusters here, once it runs
   bool restart = true;  // restarts daemons that die
   absl::Duration start_deadline = absl::Seconds(30);
   // The names of the daemons that have registered with the coordinator at this address. May block
@@ -57,7 +57,8 @@ class Cluster {
   // Starts all processes; blocks until all have registered. kCancelled: a stop signal came;
   // kUnavailable: a process ended while starting (with its last log lines), the coordinator also
   // when it was started again for 2 s; kDeadlineExceeded:
-  // names the missing daemons and the time waited. On error everything is stopped again.
+  // names the missing daemons and the time waited. On error everything is stopped again, and
+  // jobs and ports of the cluster before are kept.
   absl::Status Start();
 
   // Restarts dead processes until SIGINT, SIGTERM or SIGHUP comes or the cluster is orphaned.

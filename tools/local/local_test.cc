@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -267,6 +268,47 @@ TEST_F(LocalTest, AnotherClusterGoesOnWithTheStateUnlessItIsFresh) {
   fresh.fresh = true;
   Cluster cluster(std::move(fresh));
   ASSERT_TRUE(cluster.Start().ok());
+  EXPECT_FALSE(fs::exists(state));
+}
+
+TEST_F(LocalTest, AStartThatFailsForgetsNeitherJobsNorPorts) {
+  const std::string state = directory_->CoordinatorStatePath() + "/coordinator.db";
+  fs::create_directories(directory_->CoordinatorStatePath());
+  ASSERT_TRUE(WriteSmallFile(state, "jobs").ok());
+  std::map<std::string, std::string> ports;  // by path
+  for (const char* name : {"coordinator", "shard-1"}) {
+    ports[directory_->PortPath(name)] = FreePort();
+    ports[directory_->AdminPortPath(name)] = FreePort();
+  }
+  for (const auto& [path, port] : ports) ASSERT_TRUE(WriteSmallFile(path, port).ok());
+  for (const bool fresh : {true, false}) {
+    for (const char* fails : {"coordinator", "shard-1"}) {
+      SCOPED_TRACE(absl::StrCat(fails, fresh ? ", fresh" : ""));
+      setenv("FAKE_DAEMON_FAILS", fails, 1);
+      ClusterOptions options = Options();
+      options.fresh = fresh;
+      Cluster cluster(std::move(options));
+      ASSERT_FALSE(cluster.Start().ok());
+      EXPECT_EQ(ReadSmallFile(state).value_or(""), "jobs");
+      for (const auto& [path, port] : ports) EXPECT_EQ(ReadSmallFile(path).value_or(""), port);
+    }
+  }
+}
+
+// Its supervisor was killed before all had registered.
+TEST_F(LocalTest, AFreshStartThatDidNotComeToItsEndHasForgottenNothing) {
+  const std::string state = directory_->CoordinatorStatePath() + "/coordinator.db";
+  fs::create_directories(directory_->CoordinatorStatePath());
+  ASSERT_TRUE(WriteSmallFile(state, "jobs").ok());
+  ASSERT_TRUE(directory_->Clear(/*fresh=*/true).ok());
+  fs::create_directories(directory_->CoordinatorStatePath());
+  ASSERT_TRUE(WriteSmallFile(state, "new").ok());
+  ASSERT_TRUE(directory_->Clear(/*fresh=*/false).ok());
+  EXPECT_EQ(ReadSmallFile(state).value_or(""), "jobs");
+  ASSERT_TRUE(directory_->Clear(/*fresh=*/true).ok());
+  ASSERT_TRUE(directory_->Forget().ok());
+  EXPECT_FALSE(fs::exists(state));
+  ASSERT_TRUE(directory_->PutBack().ok());
   EXPECT_FALSE(fs::exists(state));
 }
 

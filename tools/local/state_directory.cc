@@ -69,8 +69,15 @@ absl::Status StateDirectory::CheckOurs() const {
                         kExpected, root_, static_cast<unsigned>(perms)));
   }
   if (fs::exists(LockPath(), error)) return absl::OkStatus();
-  static const auto* const kNames = new std::set<std::string>{
-      "lock", "address", "coordinator", "outputs", "checkpoints", "logs", "run"};
+  static const auto* const kNames = new std::set<std::string>{"lock",
+                                                              "address",
+                                                              "coordinator",
+                                                              "coordinator.before",
+                                                              "coordinator.forgotten",
+                                                              "outputs",
+                                                              "checkpoints",
+                                                              "logs",
+                                                              "run"};
   fs::directory_iterator entries(root_, error);
   if (error) return FileError("list the folder", root_, error);
   for (const auto& entry : entries) {
@@ -83,9 +90,13 @@ absl::Status StateDirectory::CheckOurs() const {
 }
 
 absl::Status StateDirectory::Clear(bool fresh) const {
+  STARLING_RETURN_IF_ERROR(PutBack());
   std::error_code error;
-  std::vector<std::string> old = {AddressPath()};
-  if (fresh) old.push_back(CoordinatorStatePath());
+  std::vector<std::string> old = {AddressPath(), ForgottenPath()};
+  if (fresh && fs::exists(CoordinatorStatePath(), error)) {
+    fs::rename(CoordinatorStatePath(), BeforePath(), error);
+    if (error) return FileError("move", CoordinatorStatePath(), error);
+  }
   // Not the folder itself: a second `local up`, which has no lock, may be about to make it.
   for (const auto& entry : fs::directory_iterator(root_ + "/run", error)) {
     if (fresh || entry.path().extension() == ".pid") old.push_back(entry.path().string());
@@ -94,6 +105,27 @@ absl::Status StateDirectory::Clear(bool fresh) const {
     if (fs::remove_all(path, error); error) return FileError("remove", path, error);
   }
   return Create();
+}
+
+// At once: if it is interrupted, half of the state must not be put back.
+absl::Status StateDirectory::Forget() const {
+  std::error_code error;
+  if (!fs::exists(BeforePath(), error)) return absl::OkStatus();
+  fs::rename(BeforePath(), ForgottenPath(), error);
+  if (error) return FileError("move", BeforePath(), error);
+  if (fs::remove_all(ForgottenPath(), error); error)
+    return FileError("remove", ForgottenPath(), error);
+  return absl::OkStatus();
+}
+
+absl::Status StateDirectory::PutBack() const {
+  std::error_code error;
+  if (!fs::exists(BeforePath(), error)) return absl::OkStatus();
+  if (fs::remove_all(CoordinatorStatePath(), error); error)
+    return FileError("remove", CoordinatorStatePath(), error);
+  fs::rename(BeforePath(), CoordinatorStatePath(), error);
+  if (error) return FileError("move", BeforePath(), error);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> StateDirectory::ReadAddress() const {

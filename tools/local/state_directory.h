@@ -2,6 +2,7 @@
 //
 //   lock                held by the supervisor while the cluster runs
 //   address             the coordinator's host:port, while the cluster runs
+//   coordinator.before/ while a fresh cluster starts: the state of the one before
 //   coordinator/        the coordinator's durable state; kept when a cluster ends, like these:
 //   outputs/            what jobs with spec.output wrote
 //   checkpoints/        the cluster's --checkpoint-root
@@ -44,15 +45,24 @@ class StateDirectory {
   // others may write there. kUnavailable with the system's reason.
   absl::Status Create() const;
 
-  // Removes what an earlier cluster left and another one does not go on with. `fresh`: also the
-  // coordinator's state. Requires the lock.
+  // These three require the lock.
+  //
+  // Removes what an earlier cluster left and another one does not go on with. `fresh`: also sets
+  // the coordinator's state aside, until Forget or PutBack. If neither was called after the last
+  // time, that start did not come to its end: its state is replaced by what it had set aside.
   absl::Status Clear(bool fresh) const;
+  // Removes what Clear has set aside.
+  absl::Status Forget() const;
+  // Replaces the coordinator's state by what Clear has set aside, if it has.
+  absl::Status PutBack() const;
 
   // kNotFound: no cluster runs here. ReadSmallFile's other errors.
   absl::StatusOr<std::string> ReadAddress() const;
 
  private:
   absl::Status CheckOurs() const;
+  std::string BeforePath() const { return root_ + "/coordinator.before"; }
+  std::string ForgottenPath() const { return root_ + "/coordinator.forgotten"; }
 
   std::string root_;
 };
