@@ -244,7 +244,8 @@ TEST_F(CoordinatorTest, PendingSaysWhatIsMissing) {
   cluster.AddShard("ps-0");
   EXPECT_EQ(
       cluster.Status("a").reason(),
-      "needs 2 workers (workers.min); the cluster has 1: start 1 more with `starling-worker`");
+      "needs 2 workers (workers.min); the cluster has 1: start 1 more with `starling-worker`, "
+      "or submit it with a lower workers.min");
   cluster.AddWorker("worker-1");
   EXPECT_TRUE(cluster.IsIn("a", RUNNING));
 }

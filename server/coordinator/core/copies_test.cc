@@ -314,7 +314,7 @@ TEST_F(CopiesTest, ExplainNamesABackupThatDoesNotAnswerAndPartitionsWithoutOne) 
   EXPECT_THAT(causes(), Not(HasSubstr("not-replicated")));
   EXPECT_EQ(cluster.Status("a").backup_silent_seconds(), 0) << "there is none any more";
   cluster.RunFor(absl::Seconds(60));
-  EXPECT_THAT(causes(), AllOf(HasSubstr("not-replicated: for "), HasSubstr("have one now: ")));
+  EXPECT_THAT(causes(), AllOf(HasSubstr("not-replicated: for "), HasSubstr(" one now: ")));
 }
 
 TEST_F(CopiesTest, BspNeedsMemoryForBothCopies) {

@@ -105,10 +105,14 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   explain::Evidence evidence;
   evidence.job = job.name();
   evidence.state = job.state.state();
-  evidence.reason = absl::StrCat(!RollsBack(job)    ? ""
-                                 : BeginsAgain(job) ? "begins again: "
-                                                    : "goes back to a checkpoint: ",
-                                 ReasonOf(job));
+  evidence.reason = ReasonOf(job);
+  // As what follows "it"; the reason of one that goes back, or went, begins with what was lost.
+  if (RollsBack(job)) {
+    evidence.reason = absl::StrCat(
+        BeginsAgain(job) ? "begins again: " : "goes back to a checkpoint: ", ReasonOf(job));
+  } else if (job.state.state() == PENDING && Ran(job)) {
+    evidence.reason = absl::StrCat(WaitsFor(job), "; it went back: ", job.state.reason());
+  }
   evidence.pending_seconds = SecondsSince(job.pending_since);
   evidence.liveness_seconds = absl::ToDoubleSeconds(options_.liveness);
   evidence.workers_min = job.spec().workers_min();

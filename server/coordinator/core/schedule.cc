@@ -443,7 +443,8 @@ std::string Core::WaitsFor(const Job& job) const {
                            " that no job uses (quarantined: see starling get workers)");
     return absl::StrCat("needs ", Count(least, "worker"), device, why, "; the cluster has ",
                         supply.all(), held, unused, ": start ", least - supply.all(),
-                        " more with `", options_.worker_command, "`");
+                        " more with `", options_.worker_command, "`",
+                        least > 1 ? ", or submit it with a lower workers.min" : "");
   }
   const Job* const back = JobThatComesBack();
   const Job* const first = KeptFor(job, back, JobWithTurn());

@@ -38,7 +38,7 @@ TEST_F(ScheduleTest, AJobThatCannotStartTakesNobodyAndLaterJobsPass) {
   EXPECT_EQ(
       cluster.Status("huge").reason(),
       "needs 9 workers (workers.min); the cluster has 2, of which job base keeps 1: start 7 more "
-      "with `starling-worker`");
+      "with `starling-worker`, or submit it with a lower workers.min");
   cluster.RunFor(absl::Seconds(5));
   EXPECT_EQ(cluster.Status("base").workers(), 2u) << cluster.JobLog("base");
   EXPECT_THAT(cluster.JobLog("base"), Not(HasSubstr("gives")));

@@ -12,10 +12,8 @@ constexpr Cause kCauses[] = {
     {"failed", "", "the job failed",
      "read `starling logs JOB`, mend what it names, delete the job and submit it again"},
     {"pending", "s",
-     "it has not begun: shards, workers or its turn are missing; since its submission",
-     "start what the sentence names, or lower `workers.min` (of a job with a checkpoint: cancel "
-     "it, "
-     "and `starling submit --from JOB --replace --workers-min N`)"},
+     "it does not run: shards, workers, its turn or a checkpoint are missing; since when",
+     "start or mend what the sentence names"},
     {"recovering", "s",
      "the coordinator has started again and waits for daemons that it has not heard of; since its "
      "start",

@@ -156,6 +156,8 @@ TEST(ExplainTest, PartitionsWithoutABackup) {
   const Finding finding = Only(evidence, "not-replicated");
   EXPECT_EQ(finding.figure(), 80);
   ExpectSays(finding, "2 have one now: partition 1 on shard-0 has no second copy");
+  evidence.unreplicated = 1;
+  ExpectSays(Only(evidence, "not-replicated"), ", and 1 has one now: ");
   AddToPhase(evidence.workers[2], "forward", 3);
   EXPECT_EQ(Causes(Explain(evidence)), "slow-worker not-replicated ");
 }
@@ -179,7 +181,9 @@ TEST(ExplainTest, CheckpointsThatDoNotGetThrough) {
 TEST(ExplainTest, AJobThatWentBackSaysWhy) {
   Evidence evidence = HealthyJob();
   evidence.went_back = "2026-01-01T00:00:00Z: shard ps-0 is gone: goes back to step 400";
-  ExpectSays(Only(evidence, "went-back"), "goes back to step 400");
+  ExpectSays(Only(evidence, "went-back"),
+             "the job went back to a checkpoint: 2026-01-01T00:00:00Z: shard ps-0 is gone: goes "
+             "back to step 400");
 }
 
 TEST(ExplainTest, ASilentWorkerIsMissing) {
@@ -201,6 +205,7 @@ TEST(ExplainTest, ALostWorkerIsMissingUntilItOrAnotherOneComes) {
   EXPECT_EQ(finding.figure(), 40);
   ExpectSays(finding, "no report for 5.0 s");
   ExpectSays(finding, "10.0.2.2:70");
+  ExpectSays(finding, " ago; 2 workers are left (workers.min ");
   evidence.workers_max = 2;
   EXPECT_EQ(Causes(Explain(evidence)), "");
 }

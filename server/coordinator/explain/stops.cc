@@ -71,13 +71,13 @@ void FindMissingWorkers(const Evidence& evidence, Findings& findings) {
   const bool too_few = members < evidence.workers_min;
   for (const LostEvidence& lost : evidence.lost) {
     if (members >= evidence.workers_max) break;
-    findings.Add("missing-worker", lost.name, lost.silent_seconds,
-                 absl::StrCat("worker ", At(lost.name, lost.address), " was lost, ", lost.why,
-                              ": it was last heard of ", TimeText(lost.silent_seconds),
-                              " ago, and ", members, " of at least ", evidence.workers_min,
-                              " and at most ", evidence.workers_max, " workers are left"),
-                 too_few ? Weight::kStops : Weight::kSlows,
-                 ShareOfEach(members, evidence.lost.size()));
+    findings.Add(
+        "missing-worker", lost.name, lost.silent_seconds,
+        absl::StrCat("worker ", At(lost.name, lost.address), " was lost, ", lost.why,
+                     ": it was last heard of ", TimeText(lost.silent_seconds), " ago; ", members,
+                     members == 1 ? " worker is" : " workers are", " left (workers.min ",
+                     evidence.workers_min, ", at most ", evidence.workers_max, ")"),
+        too_few ? Weight::kStops : Weight::kSlows, ShareOfEach(members, evidence.lost.size()));
   }
 }
 
@@ -130,7 +130,8 @@ void FindUnreplicated(const Evidence& evidence, Findings& findings) {
   findings.Add("not-replicated", evidence.job, evidence.unreplicated_seconds,
                absl::StrCat("for ", TimeText(evidence.unreplicated_seconds),
                             " not all partitions have had two copies, and ", evidence.unreplicated,
-                            " have one now: ", evidence.copies_trouble),
+                            evidence.unreplicated == 1 ? " has" : " have",
+                            " one now: ", evidence.copies_trouble),
                Weight::kSlows, 0);
 }
 
@@ -152,7 +153,9 @@ void FindFailingCheckpoints(const Evidence& evidence, Findings& findings) {
 // Nor this: what was computed since the checkpoint is computed again.
 void FindWentBack(const Evidence& evidence, Findings& findings) {
   if (evidence.went_back.empty()) return;
-  findings.Add("went-back", evidence.job, 0, evidence.went_back, Weight::kSlows, 0);
+  findings.Add("went-back", evidence.job, 0,
+               absl::StrCat("the job went back to a checkpoint: ", evidence.went_back),
+               Weight::kSlows, 0);
 }
 
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {
@@ -168,9 +171,8 @@ void FindNoWorkers(const Evidence& evidence, Findings& findings) {
   const bool coming = !evidence.workers.empty();
   if (Members(evidence) > 0 || coming || since < kNoWorkersSecondsMin) return;
   findings.Add("no-workers", evidence.job, since,
-               absl::StrCat("the job has had no worker for ", TimeText(since),
-                            ", and needs at least ", evidence.workers_min),
-               Weight::kStops, 0.5);  // ranks behind the missing workers
+               absl::StrCat("the job has had no worker for ", TimeText(since)), Weight::kStops,
+               0.5);  // ranks behind the missing workers
 }
 
 struct SetAsideWords {
