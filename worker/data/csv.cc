@@ -3,6 +3,8 @@
 #include <map>
 #include <new>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/charconv.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -130,10 +132,17 @@ class CsvParser {
   absl::Status Number(absl::string_view text, size_t column, float* out) {
     text = absl::StripAsciiWhitespace(text);
     double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool whole = end == text.data() + text.size();
+    if (error == std::errc::result_out_of_range) {  // and `value` is not set: 0, or infinite
+      absl::from_chars(text.data(), text.data() + text.size(), value);
+      error = std::errc();
+    }
     *out = static_cast<float>(value);
-    if (error == std::errc() && end == text.data() + text.size() && std::isfinite(*out)) {
-      return absl::OkStatus();
+    if (error == std::errc() && whole && std::isfinite(*out)) return absl::OkStatus();
+    if (error == std::errc() && whole && absl::ascii_isdigit(text.back())) {
+      return Error(Place(column), "expected a number that a float holds, from -3.4028235e38 to ",
+                   "3.4028235e38, got \"", Excerpt(text), "\"");
     }
     return Error(Place(column), "expected a number, got \"", Excerpt(text), "\"",
                  line_ == 1 ? " (where this is the header, say header: true)" : "");

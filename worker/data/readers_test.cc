@@ -206,6 +206,12 @@ TEST_F(CsvTest, ReadsLinesAcrossChunks) {
   }
 }
 
+TEST_F(CsvTest, WhatIsTooSmallForAFloatIsZero) {
+  const auto samples = Read("1e-46,-1e-400,3\n");
+  ASSERT_TRUE(samples.ok()) << samples.status();
+  EXPECT_THAT(samples->floats, ElementsAre(0, 0));
+}
+
 TEST_F(CsvTest, NamesTheLineThatIsWrong) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "empty"},
@@ -220,7 +226,10 @@ TEST_F(CsvTest, NamesTheLineThatIsWrong) {
       {"1,2,3\n1,2 2,3\n", "line 2: column 2"},
       {"1,2,3\n1,nan,3\n", "line 2: column 2"},
       {"1,2,3\n1,inf,3\n", "line 2: column 2"},
-      {"1,2,3\n1,1e39,3\n", "line 2: column 2"},
+      {"1,2,3\n1,1e39,3\n",
+       "line 2: column 2: expected a number that a float holds, from -3.4028235e38 to "
+       "3.4028235e38, got \"1e39\""},
+      {"1,2,3\n1,-1e400,3\n", "3.4028235e38, got \"-1e400\""},
       {"1,2,3\n1,2,-1\n", "line 2: column 3: expected a label, an integer >= 0, got \"-1\""},
       {"1,2,3\n1,2,3.5\n", "line 2: column 3: expected a label"},
       {"1,2,3\n1,2,4294967296\n", "line 2: column 3: expected a label"},
