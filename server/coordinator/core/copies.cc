@@ -193,8 +193,13 @@ void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& statu
                absl::StrCat(CutUtf8(status.fault(), limits::kFaultBytesMax), " (primary: ",
                             shards_.at(view.primary()).name(), ", backup: ", shard.name(), ")"));
   }
-  ChangeViews(job, [&] { DropBackup(view); });
   const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
+  // It may repeat a record before its primary applies it.
+  if (status.diverged() && job.running()) {
+    return Diverge(job,
+                   absl::StrCat("partition ", status.partition(), " on ", shard.name(), ": ", why));
+  }
+  ChangeViews(job, [&] { DropBackup(view); });
   SetUnfit(job, 0, shard.stored.incarnation(), why);
   Log(job,
       absl::StrCat("partition ", status.partition(), " has no copy on ", shard.name(), ": ", why));

@@ -99,8 +99,8 @@ UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& sc
   lamb_moment = static_cast<float>(1 / moment);
 }
 
-void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
-                 const SliceMemory& memory, InstructionSet set) {
+int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
+                    const SliceMemory& memory, InstructionSet set) {
   STARLING_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
                  "gradient and slice differ in size");
   const UpdateKernels& kernels = UpdateKernelsFor(set);
@@ -115,6 +115,12 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
     constants.emplace_back(rule, scalars, 1);
   }
   const auto update = kernels.update[rule.kind];
+  int64_t bad = -1;
+  const auto look = [&](const float* values, size_t first, size_t count) {
+    const int64_t at = values == nullptr ? -1 : FirstNonFinite(values + first, count, set);
+    if (at >= 0 && (bad < 0 || static_cast<int64_t>(first) + at < bad))
+      bad = static_cast<int64_t>(first) + at;
+  };
   ForEachBlockRun(
       gradient, blocks,
       [&](const UnalignedFloat* values, size_t first, size_t count, size_t block, size_t) {
@@ -125,8 +131,14 @@ void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload g
                          .slot0 = memory.slot0 == nullptr ? nullptr : memory.slot0 + first,
                          .slot1 = memory.slot1 == nullptr ? nullptr : memory.slot1 + first,
                          .count = count});
+        if (bad >= 0) return;
+        for (const float* written : {memory.out, memory.slot0, memory.slot1})
+          look(written, first, count);  // while it is in the cache
       });
-  if (rule.kind == UpdateRule::kLamb) StepLamb(rule, constants[0], kernels, memory);
+  if (rule.kind != UpdateRule::kLamb) return bad;
+  StepLamb(rule, constants[0], kernels, memory);
+  look(memory.out, 0, memory.elements);
+  return bad;
 }
 
 int64_t AddPayload(Payload from, float* into, InstructionSet set) {

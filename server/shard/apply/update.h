@@ -68,9 +68,10 @@ struct SliceMemory {
   size_t elements = 0;
 };
 
-// `gradient` has exactly `memory.elements` elements. Thread-safe for different slices.
-void ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
-                 const SliceMemory& memory, InstructionSet set = BestInstructionSet());
+// `gradient` has exactly `memory.elements` elements. Returns the first element of which the new
+// value, or what a slot has for it, is NaN or infinite; -1: none. Thread-safe for different slices.
+int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
+                    const SliceMemory& memory, InstructionSet set = BestInstructionSet());
 
 // into[i] += from[i], over the elements of `from`. Returns the first element whose sum is NaN or
 // infinite; -1: none.

@@ -146,6 +146,37 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
+// An infinite v of adam makes no value infinite, and lets none change any more.
+TEST(UpdateTest, NamesTheFirstElementThatIsNotFinite) {
+  constexpr size_t kCount = 20'000;  // some runs
+  for (const UpdateRule& rule : AllRules(kCount)) {
+    for (const size_t bad : {size_t{0}, size_t{9'001}, kCount - 1}) {
+      State state;
+      state.value.assign(kCount, 1.0f);
+      state.slot0.assign(kCount, rule.first_slot0);
+      state.slot1.assign(kCount, 0.0f);
+      std::vector<float> gradient(kCount, 0.5f);
+      const absl::Span<const uint8_t> piece(reinterpret_cast<const uint8_t*>(gradient.data()),
+                                            kCount * sizeof(float));
+      const auto apply = [&] {
+        return ApplyUpdate(rule, {.rate = 0.1f, .scale = 1, .t = 10, .lag = 0}, Payload(&piece, 1),
+                           {.in = state.value.data(),
+                            .out = state.value.data(),
+                            .slot0 = rule.slots() > 0 ? state.slot0.data() : nullptr,
+                            .slot1 = rule.slots() > 1 ? state.slot1.data() : nullptr,
+                            .elements = kCount});
+      };
+      ASSERT_EQ(apply(), -1);
+      state.value[bad] = rule.kind == UpdateRule::kLamb ? 1.0f : -3e38f;
+      gradient[bad] = rule.kind == UpdateRule::kStatistic ? -INFINITY : 3e38f;
+      if (rule.slots() > 0) state.slot0[bad] = 3e38f;
+      int64_t found = -1;
+      for (int step = 0; step < 20 && found < 0; ++step) found = apply();
+      EXPECT_EQ(found, static_cast<int64_t>(bad)) << rule.kind;
+    }
+  }
+}
+
 TEST(UpdateTest, AgreesWithTheFormulasInDouble) {
   std::mt19937 random(1);
   for (const UpdateRule& rule : AllRules(777)) {

@@ -61,6 +61,7 @@ struct Applied {
   Lsn lsn;
   int64_t first_non_finite = -1;  // element of the sum, or -1
   uint64_t digest = 0;            // of the slice's newest value and its slots, if asked for
+  int64_t new_non_finite = -1;    // element whose new value, or slot, is not finite, or -1
 };
 
 // ---- From the backup, at a primary (docs/protocol.md, section 12) ----

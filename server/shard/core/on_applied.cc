@@ -72,11 +72,11 @@ void Partition::TakeEffect(PartitionLog::Entry entry) {
   if (std::exchange(lsn_blocked_, false)) recheck_pulls_ = true;
 }
 
-// The sum is not applied, and no record behind it takes effect, so everything that waits for them
-// is refused.
-void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite) {
+// What the record leads to is not finite: neither it nor a record behind it takes effect, so
+// everything that waits for them is refused.
+void Partition::StopAt(PartitionLog::Entry& entry, const std::string& why) {
   if (fault_.empty()) {
-    fault_ = OverflowText(entry.record.slice, first_non_finite, config_.JobStep(entry.record.work));
+    fault_ = why;
     diverged_ = true;
     Do(ReportFault{fault_, Origin()});
   }
@@ -97,7 +97,12 @@ void Partition::RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite) 
 void Partition::On(const Applied& applied) {
   PartitionLog::Entry* entry = log_.Find(applied.lsn);
   if (entry == nullptr || entry->done || entry->record.kind != RecordKind::kApply) return;
-  if (applied.first_non_finite >= 0) return RefuseSum(*entry, applied.first_non_finite);
+  const Record& record = entry->record;
+  const auto step = config_.JobStep(record.work);
+  if (applied.first_non_finite >= 0)
+    return StopAt(*entry, OverflowText(record.slice, applied.first_non_finite, step));
+  if (applied.new_non_finite >= 0 && !DefenceMasked(Defence::kFiniteCheck))
+    return StopAt(*entry, NotFiniteText(record.slice, applied.new_non_finite, step));
   if (backup_.value != 0 && IsChecked(applied.lsn)) {
     checks_.emplace_back(applied.lsn, applied.digest);
     if (checks_.size() > limits::kRecordsInFlightMax) checks_.pop_front();

@@ -59,6 +59,14 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
                       step, ", although each worker's own was: it overflowed");
 }
 
+std::string Partition::NotFiniteText(SliceId slice, int64_t element, int64_t step) const {
+  return absl::StrCat("the update of step ", step, " makes ",
+                      config_.name_of_element(slice, static_cast<uint32_t>(element)),
+                      ", or what the optimizer keeps for it, not finite, although the gradient "
+                      "was: it is too large, or the values are (a gradient above 1e19 has an "
+                      "infinite square)");
+}
+
 // Slices of which the log has no decided sum for the step yet. These are all, unless the previous
 // primary died when its backup had some of them. Then the step is decided, and the answer does not
 // depend on what is reported.

@@ -231,6 +231,7 @@ class Partition {
   void On(const Measured& measured);
   void RefuseHeld(Answer answer, const std::string& text);
   std::string OverflowText(SliceId slice, int64_t element, int64_t step) const;
+  std::string NotFiniteText(SliceId slice, int64_t element, int64_t step) const;
   size_t UndecidedSlices(Clock step) const;
   void TryReport();
   void StopWaiting();
@@ -252,7 +253,7 @@ class Partition {
   void Advance();
   void TakeEffect(PartitionLog::Entry entry);
   void On(const Applied& applied);
-  void RefuseSum(PartitionLog::Entry& entry, int64_t first_non_finite);
+  void StopAt(PartitionLog::Entry& entry, const std::string& why);
   void FinishApply(PartitionLog::Entry& entry);
 
   // on_close.cc

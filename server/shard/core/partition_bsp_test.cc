@@ -7,6 +7,7 @@
 namespace starling {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr auto Member = Transcript::Member;
@@ -282,6 +283,20 @@ TEST(PartitionBspTest, ClosesBehindASumThatOverflowsAreRefused) {
   EXPECT_THAT(text, HasSubstr("c1 error #6 stopped"));
   t.Close(2, 0, 0, 0, 4);
   EXPECT_THAT(t.Text(), HasSubstr("c2 error #7 stopped"));
+}
+
+// The gradient is finite, what its update leads to is not.
+TEST(PartitionBspTest, AnUpdateToWhatIsNotFiniteStopsTheJob) {
+  Transcript t(Bsp());
+  t.Begin(1);
+  t.Quietly([&] { t.Verify(t.Push(1, 0, 0, 0, 4)); });
+  t.Step(Applied{t.partition().log().ordered(), -1, 0, 5});
+  EXPECT_THAT(t.Text(),
+              AllOf(HasSubstr("non-finite at 5\n  fault: the update of step 0 makes w0[5], "
+                              "or what the optimizer keeps for it, not finite"),
+                    HasSubstr(" stopped clock 0 lsn 0: the update of step 0")));
+  EXPECT_TRUE(t.partition().Status().diverged());
+  EXPECT_EQ(t.partition().Status().sealed_steps(), 0u) << "the version before is kept";
 }
 
 // A job that ends in the middle of a step: slice 0 has sealed it, slice 1 never will. What both

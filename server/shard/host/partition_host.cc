@@ -352,14 +352,15 @@ void PartitionHost::Do(const ApplyNow& action) {
   std::shared_ptr<float> result = values_.MemoryFor(action, action_memory_);
   if (result == nullptr) return;
   if (environment_.apply_wait > absl::ZeroDuration()) absl::SleepFor(environment_.apply_wait);
+  int64_t not_finite = -1;
   WithPayload(gradient, [&](Payload payload) {
-    values_.Apply(action, payload, std::move(result));
+    not_finite = values_.Apply(action, payload, std::move(result));
     if (environment_.observer == nullptr) return;
     environment_.observer->OnCarriedOut(core_, action.record, payload,
                                         values_.Hosted(action.record.slice));
   });
-  events_.push_back(
-      Applied{action.record.lsn, -1, action.digest ? values_.Digest(action.record.slice) : 0});
+  events_.push_back(Applied{action.record.lsn, -1,
+                            action.digest ? values_.Digest(action.record.slice) : 0, not_finite});
   const absl::Duration took = watch.elapsed();
   times_.apply += took;
   ++times_.applies;

@@ -280,6 +280,24 @@ TEST_F(PartitionHostTest, ASumThatOverflowsChangesNothingAndStopsTheJobByName) {
   }
 }
 
+TEST_F(PartitionHostTest, AnUpdateThatOverflowsStopsTheJobByName) {
+  for (const Policy::Kind policy : {Policy::BSP, Policy::SSP}) {
+    Start(policy);
+    Push(1, Step(0, 0), 3e38f);
+    EXPECT_EQ(status_.fault(), "");
+    Push(1, Step(0, 1), 3e38f);
+    const std::string name = plan_->description.spec().model().parameters(0).name();
+    EXPECT_EQ(status_.fault().find("the update of step 1 makes " + name + "[0], or what"), 0u)
+        << status_.fault();
+    EXPECT_TRUE(status_.diverged());
+    EXPECT_EQ(Last().header.answer, Answer::kStopped);
+    if (policy == Policy::SSP) continue;
+    Pull(1);
+    ASSERT_EQ(Last().header.type, FrameType::kValue);
+    EXPECT_EQ(Last().First(), -3e38f);
+  }
+}
+
 TEST_F(PartitionHostTest, RecordsWhatItDid) {
   Start(Policy::SSP);
   Push(1, Step(0, 0), 1);

@@ -129,20 +129,24 @@ bool SliceValues::MakeOwn(std::shared_ptr<float>& slot, size_t elements, ActionM
   return true;
 }
 
-void SliceValues::Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result) {
+int64_t SliceValues::Apply(const ApplyNow& update, Payload gradient,
+                           std::shared_ptr<float> result) {
   Store& store = slices_.at(update.record.slice);
   const size_t elements = store.slice->elements;
   const size_t into = IndexOf(update.version + 1);
   const Value& from = store.versions[IndexOf(update.version)];
+  int64_t not_finite = -1;
   if (update.record.skipped) {
     if (result != from.data) std::memcpy(result.get(), from.data.get(), elements * sizeof(float));
   } else {
-    ApplyUpdate(*store.rule, update.record.scalars, gradient,
-                {from.data.get(), result.get(), store.slot0.get(), store.slot1.get(), elements});
+    not_finite = ApplyUpdate(
+        *store.rule, update.record.scalars, gradient,
+        {from.data.get(), result.get(), store.slot0.get(), store.slot1.get(), elements});
   }
   if (result != store.versions[into].data) LetGo(store, store.versions[into]);
   store.versions[into] = Value{std::move(result), 0};
   store.current = into;
+  return not_finite;
 }
 
 uint64_t SliceValues::Digest(SliceId id) const {

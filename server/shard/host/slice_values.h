@@ -53,8 +53,9 @@ class SliceValues {
   // Memory for the update's result: in place, or new memory while the old value is still read.
   // Slots that a snapshot or a checkpoint holds are replaced by copies. Null: see ActionMemory.
   std::shared_ptr<float> MemoryFor(const ApplyNow& update, ActionMemory& memory);
-  // Applies the update, or skips it if its record says so. `result` is from MemoryFor.
-  void Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
+  // Applies the update, or skips it if its record says so. `result` is from MemoryFor. Returns what
+  // ApplyUpdate does.
+  int64_t Apply(const ApplyNow& update, Payload gradient, std::shared_ptr<float> result);
 
   // Of the newest value and the slots.
   uint64_t Digest(SliceId id) const;

@@ -118,6 +118,8 @@ struct EventText {
   std::string operator()(const Applied& e) const {
     if (e.first_non_finite >= 0)
       return absl::StrFormat("not applied %d: non-finite at %d", e.lsn.value, e.first_non_finite);
+    if (e.new_non_finite >= 0)
+      return absl::StrFormat("applied %d: non-finite at %d", e.lsn.value, e.new_non_finite);
     return absl::StrCat("applied lsn ", e.lsn.value);
   }
   std::string operator()(const BackupAnswered& e) const {
