@@ -305,6 +305,26 @@ void Core::SetUnfit(Job& job, uint64_t primary, uint64_t shard, const std::strin
   unfit.why = why;
 }
 
+// The coordinator has read all of the checkpoint, so what the shard sees may be another copy of the
+// folder: an older one, that has the number, too.
+void Core::NoteUnread(Job& job, const Shard& shard, const std::string& why) {
+  std::erase_if(job.unread,
+                [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
+  Unfit& unfit = job.unread[shard.stored.incarnation()];
+  unfit.until = now_ + kUnfit * (1 << std::min(unfit.times++, kUnfitDoublings));
+  unfit.why = std::string(CutUtf8(why, limits::kFaultBytesMax));
+}
+
+// Empty: it may be asked.
+std::string Core::WhyUnread(const Job& job, const Shard& shard) const {
+  const auto unread = job.unread.find(shard.stored.incarnation());
+  if (unread == job.unread.end() || now_ >= unread->second.until) return "";
+  return absl::StrCat(
+      "shard ", shard.name(), " cannot read it, although the coordinator can: ", unread->second.why,
+      " (has it another copy of ", options_.checkpoint_root, "? it is asked again within ",
+      absl::FormatDuration(absl::Ceil(unread->second.until - now_, absl::Seconds(1))), ")");
+}
+
 // Why the shard is unfit for the partition's backup, now; null: it is not.
 const Unfit* Core::FindUnfit(const Job& job, const View& view, const Shard& shard) const {
   for (const uint64_t primary : {uint64_t{0}, view.primary_incarnation()}) {

@@ -350,6 +350,8 @@ class Core {
   void NoteCopy(Job& job, const PartitionStatus& status) const;
   void DropStalledBackups(Job& job);
   void DropBackupsOfEnded();
+  void NoteUnread(Job& job, const Shard& shard, const std::string& why);
+  std::string WhyUnread(const Job& job, const Shard& shard) const;
   void SetUnfit(Job& job, uint64_t primary, uint64_t shard, const std::string& why) const;
   const Unfit* FindUnfit(const Job& job, const View& view, const Shard& shard) const;
   static uint32_t WholePartitions(const Job& job);

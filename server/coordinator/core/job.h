@@ -153,6 +153,9 @@ struct Job {
   uint64_t output_views = 0;              // that with which the output was ordered last
   // By incarnations of a partition's primary (0: of any) and of the unfit shard.
   std::map<std::pair<uint64_t, uint64_t>, Unfit> unfit;
+  // By incarnations of shards that see the folder of checkpoints, and could not read that with
+  // which the job begins there.
+  std::map<uint64_t, Unfit> unread;
   std::map<uint32_t, CopyProgress> copies;  // by partition, of those that have a backup
   // Since when a job that is over waits for primaries whose backups may not answer.
   absl::Time backups_awaited = absl::InfiniteFuture();

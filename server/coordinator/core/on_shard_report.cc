@@ -143,8 +143,10 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
     if (known.diverged()) return Diverge(job, what);
     // It could not read its first values, perhaps only now. As each time counts, that has an end.
     const bool first_values = job.run().era() > 0 && known.value_bytes() == 0;
-    if (first_values && MayRollBack(job, /*counts=*/true))
+    if (first_values && MayRollBack(job, /*counts=*/true)) {
+      NoteUnread(job, shard, known.fault());
       return BeginRollback(job, what, /*counts=*/true, kFirstValuesAgain);
+    }
     return End(job, FAILED, absl::StrCat(what, first_values ? WhyNoRollback(job) : ""));
   }
   WatchLag(job);

@@ -381,14 +381,36 @@ TEST_F(RollbackTest, AShardThatCannotReadItsFirstValuesIsAskedAgain) {
   EachItemOnce(1, 4, 100);
 }
 
-TEST_F(RollbackTest, NotForEver) {
+// Its folder may be an older copy, which has the coordinator's number, too.
+TEST_F(RollbackTest, OthersDoItForAShardThatCannotReadItsFirstValues) {
   Submit(Job("a"));
   RunBeyond(1);
   Replace("ps-0");
-  cluster.shards["ps-0"].refuses = "cannot read the checkpoint";
-  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", FAILED); }, absl::Minutes(2))) << Reason();
+  cluster.shards["ps-0"].refuses = "no such file";
+  ASSERT_TRUE(GoesBack(2)) << Reason();
+  for (const View& view : cluster.Get("a").views())
+    EXPECT_EQ(view.primary(), cluster.shards["ps-1"].identity.id());
+  EXPECT_TRUE(Ends("a", SUCCEEDED));
+  EXPECT_EQ(cluster.Status("a").restarts(), 2u);
+}
+
+TEST_F(RollbackTest, WhereNoneCanItSaysWhichAndDoesNotTryForEver) {
+  Submit(Job("a"));
+  RunBeyond(1);
+  KillShards();
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 1; }));
+  cluster.shards.erase("ps-1");
+  Replace("ps-0");
+  cluster.shards["ps-0"].refuses = "no such file";
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").restarts() == 2; })) << Reason();
+  cluster.RunFor(absl::Seconds(5));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  EXPECT_THAT(Reason(), HasSubstr("which too few shards can read: shard ps-0 cannot read it, "
+                                  "although the coordinator can: no such file (has it another copy "
+                                  "of "));
+  ASSERT_TRUE(Comes([&] { return cluster.IsIn("a", FAILED); }, absl::Minutes(5))) << Reason();
   EXPECT_EQ(cluster.Status("a").restarts(), 3u);
-  EXPECT_THAT(Reason(), AllOf(HasSubstr("on ps-0: cannot read the checkpoint; the job has gone "
+  EXPECT_THAT(Reason(), AllOf(HasSubstr("on ps-0: no such file; the job has gone "
                                         "back 3 times since it last took a checkpoint"),
                               HasSubstr("starling checkpoint restore")));
 }

@@ -318,9 +318,11 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
 // else all would lie on those that were there before. Where it is never written, all of them.
 std::vector<ShardLoad> Core::ShardsFor(const Job& job) const {
   std::vector<ShardLoad> loads = LiveShards(/*alone=*/false);
-  if (!job.stored.description().has_restore() || options_.checkpoint_root.empty() ||
-      !checkpoints_marked_.ok())
-    return loads;
+  if (!job.stored.description().has_restore()) return loads;
+  std::erase_if(loads, [&](const ShardLoad& load) {
+    return !WhyUnread(job, shards_.at(load.id.value)).empty();
+  });
+  if (options_.checkpoint_root.empty() || !checkpoints_marked_.ok()) return loads;
   if (!checkpoints_listed_) return {};
   const auto looks = [this](const ShardLoad& load) {
     return StillLooks(shards_.at(load.id.value));
@@ -404,9 +406,17 @@ std::string Core::WaitsFor(const Job& job) const {
     if (!checkpoints_listed_)
       return absl::StrCat("begins with a checkpoint, and ", NotListedText());
     std::vector<const Shard*> live_shards;
-    for (const ShardLoad& load : live) live_shards.push_back(&shards_.at(load.id.value));
+    std::vector<std::string> whys;
+    for (const ShardLoad& load : live) {
+      const Shard& shard = shards_.at(load.id.value);
+      live_shards.push_back(&shard);
+      std::string why = WhyUnread(job, shard);
+      if (!why.empty() && whys.size() < kHoldersShown) whys.push_back(std::move(why));
+    }
+    std::string blind = checkpoints_marked_.ok() ? BlindText(live_shards) : "";
+    if (!blind.empty()) whys.push_back(std::move(blind));
     return absl::StrCat("begins with a checkpoint, which too few shards can read: ",
-                        BlindText(live_shards));
+                        absl::StrJoin(whys, "; "));
   }
   if (loads.size() < 2 && job.spec().durability() == DURABILITY_REPLICATED) {
     return absl::StrCat("needs two shards (durability: replicated): start another one with `",
