@@ -34,8 +34,10 @@ std::string Core::PolicyText(const Policy& policy) {
 
 // Steps that count on all partitions; for an ended job, as of its end.
 uint64_t Core::StepsDone(const Job& job) const {
-  if (job.over() && job.state.has_steps_done()) return job.state.steps_done();
-  return StepsReported(job);
+  if (!job.over() || !job.state.has_steps_done()) return StepsReported(job);
+  if (job.state.has_figures()) return job.state.steps_done();
+  // Shards tell more until each has sent its last report.
+  return std::max({job.state.steps_done(), StepsReported(job), SealedSteps(job).value_or(0)});
 }
 
 uint64_t Core::StepsReported(const Job& job) const {

@@ -69,10 +69,11 @@ void Core::SettleValues(Job& job) {
   if (!job.over() || job.state.views().empty() || job.state.has_figures()) return;
   std::vector<PartitionValues> values = ValuesOf(job);
   if (std::any_of(values.begin(), values.end(), [](const auto& v) { return v.unknown(); })) return;
+  const uint64_t steps = StepsDone(job);
   job.state.mutable_values()->Assign(values.begin(), values.end());
   AddReported(job, *job.state.mutable_figures());
   // The shards may have applied more than they had reported when the job was cancelled or failed.
-  job.state.set_steps_done(std::max(StepsDone(job), StepsReported(job)));
+  job.state.set_steps_done(steps);
   job.partitions = {};  // shards free everything but the values and report nothing more about it
   BeginOutput(job);
   SaveState(job);

@@ -99,6 +99,22 @@ TEST_F(ValuesTest, ACancelledJobsStepsAreThoseOfTheLastReports) {
   EXPECT_EQ(cluster.Status("a").step(), cluster.Status("a").sealed_steps());
 }
 
+// Its last values wait for backups that do not answer; what is reported meanwhile is shown.
+TEST_F(ValuesTest, ACancelledJobsStepsAreNoOlderThanWhatShardsTell) {
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 1);
+  spec.set_durability(DURABILITY_AUTO);
+  Submit(spec);
+  RunTo(10);
+  for (auto& [name, shard] : cluster.shards) shard.cut = {"ps-0:1", "ps-1:1"};
+  ASSERT_TRUE(AskJob<event::CancelJob>("a").ok());
+  const uint64_t before = cluster.Status("a").step();
+  auto& items = cluster.covered[cluster.Status("a").uid()][0];
+  for (uint64_t item = 0; item < before + 5; ++item) items.insert({item, 1});
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_FALSE(Known());
+  EXPECT_GE(cluster.Status("a").step(), before + 5);
+}
+
 // When the job ends, one shard knows that the next policy is in force and the other does not.
 TEST_F(ValuesTest, EachPartitionIsReadByItsOwnPolicyWhereTheJobEndsInMidChange) {
   Submit(Ssp("a", 1, 1));
