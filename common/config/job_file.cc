@@ -197,6 +197,20 @@ absl::Status NotYaml(const YAML::Exception& error, const std::string& text) {
       "the job file ", Fault(error), TabHint(text)));
 }
 
+// Of a new job only: it would become a folder of that name.
+absl::Status CheckOutputBegins(const std::string& output) {
+  if (output.empty() || (output[0] != '~' && output[0] != '$')) return absl::OkStatus();
+  const size_t slash = output.find('/');
+  const std::string name = slash == std::string::npos ? "" : output.substr(slash + 1);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "output: expected a name beneath the coordinator's --output-root, where ~ and $VAR are not "
+      "expanded, got \"",
+      absl::CHexEscape(output.substr(0, 200)), "\": write ",
+      absl::EndsWith(name, ".safetensors") ? absl::CHexEscape(name.substr(0, 200))
+                                           : "NAME.safetensors",
+      ", or have the client write the file when the job is over (starling export)"));
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptions& options) {
@@ -215,6 +229,7 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
     JobSpec spec = ReadJob(Section(root, "", &status), options);
     STARLING_RETURN_IF_ERROR(status);
     status = ValidateSpec(spec);
+    status.Update(CheckOutputBegins(spec.output()));
     if (!status.ok()) return WithLine(status, root);
     return spec;
   } catch (const YAML::Exception& e) {

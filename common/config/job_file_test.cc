@@ -654,6 +654,16 @@ TEST(JobFile, AVariableOutsideOfAPathIsSaid) {
                         "spec.batch.global=VALUE"));
 }
 
+TEST(JobFile, AnOutputThatWouldMakeAFolderOfAnUnexpandedNameIsRefused) {
+  for (const auto& [bad, better] : {std::pair("~/x.safetensors", ": write x.safetensors, or have"),
+                                    std::pair("$HOME/a/x.safetensors", ": write a/x.safetensors,"),
+                                    std::pair("~x.safetensors", ": write NAME.safetensors,"),
+                                    std::pair("~/x", ": write NAME.safetensors,")}) {
+    EXPECT_THAT(std::string(Parse(kGood, {absl::StrCat("output=", bad)}).status().message()),
+                AllOf(HasSubstr("where ~ and $VAR are not expanded"), HasSubstr(better)));
+  }
+}
+
 TEST(JobFile, TextThatIsNotUtf8IsRefusedByKey) {
   EXPECT_THAT(ErrorOf(Replaced("team: vision", "team: vi\xffsion")),
               HasSubstr("line 3: expected UTF-8, got the byte \\xff after `metadata: {name: "

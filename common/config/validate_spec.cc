@@ -130,17 +130,6 @@ void AddUnusedHoldout(const char* what, const DataSource::Csv& csv, std::vector<
 absl::Status CheckOutput(const std::string& output) {
   if (output.empty()) return absl::OkStatus();
   constexpr absl::string_view kEnding = ".safetensors";
-  // It would become a folder of that name.
-  if (output[0] == '~' || output[0] == '$') {
-    const size_t slash = output.find('/');
-    const std::string name = slash == std::string::npos ? "" : output.substr(slash + 1);
-    return Invalid(absl::StrCat(
-        "output: expected a name beneath the coordinator's --output-root, where ~ and $VAR are not "
-        "expanded, got \"",
-        absl::CHexEscape(output.substr(0, 200)), "\": write ",
-        absl::EndsWith(name, kEnding) ? absl::CHexEscape(name.substr(0, 200)) : "NAME.safetensors",
-        ", or have the client write the file when the job is over (starling export)"));
-  }
   bool good = output.size() <= limits::kPathBytesMax && absl::EndsWith(output, kEnding);
   for (const absl::string_view name : absl::StrSplit(output, '/')) {
     good = good && !name.empty() && name != "." && name != ".." && name != kEnding &&

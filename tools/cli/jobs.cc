@@ -97,7 +97,8 @@ std::string WhatStays(const JobReply& job) {
                         checkpoint, " stay; go on from there with: starling submit --from ",
                         checkpoint);
   }
-  return status.running_seconds() > 0 ? "; its parameters are gone" : "; it had not begun";
+  return status.restarts() > 0 || status.running_seconds() > 0 ? "; its parameters are gone"
+                                                               : "; it had not begun";
 }
 
 absl::StatusOr<int> RunCancel(const std::string& name, Client& client, Context& context) {

@@ -193,13 +193,8 @@ void Core::TakeBackup(Job& job, const Shard& shard, const PartitionStatus& statu
                absl::StrCat(CutUtf8(status.fault(), limits::kFaultBytesMax), " (primary: ",
                             shards_.at(view.primary()).name(), ", backup: ", shard.name(), ")"));
   }
-  const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
-  // It may repeat a record before its primary applies it.
-  if (status.diverged() && job.running()) {
-    return Diverge(job,
-                   absl::StrCat("partition ", status.partition(), " on ", shard.name(), ": ", why));
-  }
   ChangeViews(job, [&] { DropBackup(view); });
+  const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
   SetUnfit(job, 0, shard.stored.incarnation(), why);
   Log(job,
       absl::StrCat("partition ", status.partition(), " has no copy on ", shard.name(), ": ", why));
@@ -214,6 +209,7 @@ bool Core::ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& s
     LoseShard(shard.at(), /*backup_lives=*/true, view);
     job.state.set_failovers(job.state.failovers() + 1);
   });
+  ChangeViews(job, [&] { DropBackup(view); });
   const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
   SetUnfit(job, 0, shard.stored.incarnation(), why);
   Log(job,

@@ -275,17 +275,6 @@ TEST_F(CopiesTest, AJobWhoseCopiesDifferEnds) {
   for (const PartitionValues& values : reply.values()) EXPECT_EQ(values.gone(), "");
 }
 
-// It repeats the same update as its primary, perhaps earlier.
-TEST_F(CopiesTest, ABackupThatFindsValuesNotFiniteEndsTheJobToo) {
-  cluster.train_samples = 400000;
-  Begin();
-  cluster.shards["ps-1"].refuses_backups = "the update of step 7 makes w0[5] not finite";
-  cluster.shards["ps-1"].diverges = true;
-  ASSERT_TRUE(cluster.RunUntil([&] { return cluster.IsIn("a", FAILED); }, absl::Seconds(5)));
-  EXPECT_THAT(cluster.Status("a").reason(),
-              HasSubstr(" on ps-1: the update of step 7 makes w0[5] not finite"));
-}
-
 TEST_F(CopiesTest, AnEndedJobDoesWithoutABackupThatDoesNotAnswer) {
   Begin();
   for (const char* shard : {"ps-0", "ps-1"}) cluster.shards[shard].cut = {"ps-0:1", "ps-1:1"};

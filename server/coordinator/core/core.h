@@ -164,6 +164,7 @@ class Core {
   absl::Status CheckCheckpointRoot() const;
   absl::Status CheckCheckpoints() const;
   absl::Status CheckSources() const;
+  void FindSealed(Job& job);
   void NoteUnreadable(std::map<CheckpointId, std::string> unreadable);
   void PassUsedUids();
   std::string WhyBlind(const Shard& shard) const;

@@ -141,6 +141,9 @@ void Core::On(const event::CheckpointsFound& event) {
   }
   schedule_ = true;  // jobs may wait for that
   if (std::exchange(checkpoints_listed_, true)) return;
+  for (const JobState state : {PENDING, RUNNING}) {
+    for (Job* const job : JobsIn(state)) FindSealed(*job);
+  }
   for (Job* const job : JobsIn(PENDING)) AdvanceRollback(*job);
   sentences_.push_back(
       absl::StrCat(checkpoints_.size(), " checkpoints are beneath ", options_.checkpoint_root));
@@ -153,6 +156,15 @@ void Core::On(const event::CheckpointsFound& event) {
     job->checkpoint.last_cut =
         std::max(job->checkpoint.last_cut, now_ - std::max(absl::ZeroDuration(), wall() - created));
   }
+}
+
+// One may have been sealed just before the coordinator's end, or by an earlier release.
+void Core::FindSealed(Job& job) {
+  const CheckpointInfo* last = LastCheckpoint(checkpoints_, cluster_.cluster(), JobUid(job.uid()));
+  const uint64_t number = last == nullptr ? 0 : ParseCheckpointId(last->id())->number;
+  if (number <= job.state.sealed_checkpoint()) return;
+  job.state.set_sealed_checkpoint(number);
+  SaveState(job);
 }
 
 void Core::NoteUnreadable(std::map<CheckpointId, std::string> unreadable) {
@@ -206,6 +218,11 @@ void Core::DropCheckpoint(const CheckpointId& id) {
   unreadable_checkpoints_.erase(id);
   dropping_[id];
   disk_actions_.push_back(action::DropCheckpoint{id});
+  Job* const job = id.cluster == cluster_.cluster() ? FindJob(id.job.value) : nullptr;
+  if (job == nullptr || job->state.sealed_checkpoint() != id.number) return;
+  const CheckpointInfo* last = LastCheckpoint(checkpoints_, id.cluster, id.job);
+  job->state.set_sealed_checkpoint(last == nullptr ? 0 : ParseCheckpointId(last->id())->number);
+  SaveState(*job);
 }
 
 void Core::DropSurplus(const Job& job) {

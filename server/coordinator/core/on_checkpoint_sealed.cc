@@ -105,12 +105,11 @@ void Core::On(const event::CheckpointSealed& event) {
       absl::StrFormat("checkpoint %s is there: step %d, %s, taken in %.1f s", event.info->id(),
                       event.info->step(), SizeText(event.info->bytes()), progress.last_seconds));
   progress.attempt.reset();
-  const bool passed = job->state.has_diverged() && event.info->step() > job->state.diverged();
-  if (job->state.restarts() > 0 || passed) {
-    job->state.set_restarts(0);
-    if (passed) job->state.clear_diverged();
-    SaveState(*job);
-  }
+  job->state.set_sealed_checkpoint(event.id.number);
+  job->state.set_restarts(0);
+  if (job->state.has_diverged() && event.info->step() > job->state.diverged())
+    job->state.clear_diverged();
+  SaveState(*job);
   TouchJob(*job);
   AnswerCheckpoint(job->uid(), event.id.number, reply);
   DropSurplus(*job);

@@ -144,7 +144,8 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
     // It could not read its first values, perhaps only now. As each time counts, that has an end.
     const bool first_values = job.run().era() > 0 && known.value_bytes() == 0;
     if (first_values && MayRollBack(job, /*counts=*/true)) {
-      NoteUnread(job, shard, known.fault());
+      if (job.stored.description().has_restore() && !known.no_memory())
+        NoteUnread(job, shard, known.fault());
       return BeginRollback(job, what, /*counts=*/true, kFirstValuesAgain);
     }
     return End(job, FAILED, absl::StrCat(what, first_values ? WhyNoRollback(job) : ""));

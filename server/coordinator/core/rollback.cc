@@ -72,7 +72,7 @@ const CheckpointInfo* Core::FindToGoBackTo(const Job& job, uint64_t below) const
 }
 
 // "checkpoint ID cannot be read: WHY", of its newest own one, else of the one that it began with.
-// Empty: none of them is known to be there and unreadable.
+// Empty: none of them is known to be there, or to have been there, and unreadable.
 std::string Core::UnreadableText(const Job& job) const {
   const CheckpointId after{cluster_.cluster(), JobUid(job.uid()), UINT64_MAX};
   auto found = unreadable_checkpoints_.lower_bound(after);
@@ -80,7 +80,12 @@ std::string Core::UnreadableText(const Job& job) const {
   if (!own) {
     const auto first = ParseCheckpointId(FirstSource(job).checkpoint());
     found = first ? unreadable_checkpoints_.find(*first) : unreadable_checkpoints_.end();
-    if (found == unreadable_checkpoints_.end()) return "";
+  }
+  if (found == unreadable_checkpoints_.end()) {
+    if (job.state.sealed_checkpoint() == 0) return "";
+    const CheckpointId lost{cluster_.cluster(), JobUid(job.uid()), job.state.sealed_checkpoint()};
+    return absl::StrCat("checkpoint ", ToString(lost), " cannot be read: it was beneath ",
+                        options_.checkpoint_root, ", and is there no more");
   }
   return absl::StrCat("checkpoint ", ToString(found->first), " cannot be read: ", found->second);
 }
@@ -114,6 +119,10 @@ std::string Core::HowToContinue(const Job& job) const {
 
 // Of a job that may not. Empty: there is nothing to go back to, and nothing to begin with.
 std::string Core::WhyNoRollback(const Job& job) const {
+  if (options_.checkpoint_root.empty() && job.state.last_checkpoint() > 0) {
+    return "; this coordinator was started without --checkpoint-root, beneath which the job's "
+           "checkpoints are";
+  }
   const bool nothing = FindToGoBackTo(job) == nullptr;
   const std::string unreadable = nothing ? UnreadableText(job) : "";
   if (!unreadable.empty()) return absl::StrCat("; ", unreadable);
@@ -154,7 +163,7 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   job.rollback.begun = now_;
   job.rollback.again_at = now_ + wait;
   job.checkpoint.due_since = absl::InfiniteFuture();
-  job.checkpoint.misses = 0;
+  job.checkpoint.misses = job.checkpoint.failed = 0;
   job.partitions = PartitionReports(job.partition_elements.size());
   job.pending_since = now_;
   job.told_waiting = job.has_turn = false;
@@ -174,9 +183,7 @@ void Core::AdvanceRollback(Job& job) {
     return;
   }
   if (options_.checkpoint_root.empty()) {
-    return End(job, FAILED,
-               absl::StrCat(job.state.rollback(), "; this coordinator was started without ",
-                            "--checkpoint-root, beneath which the job's checkpoints are"));
+    return End(job, FAILED, absl::StrCat(job.state.rollback(), WhyNoRollback(job)));
   }
   if (!checkpoints_listed_) return;
   if (IsSealing(job)) return;
@@ -200,9 +207,9 @@ void Core::AdvanceRollback(Job& job) {
       job.rollback.again_at = now_ + kReadAgain;
       return;
     }
-    return End(job, FAILED,
-               absl::StrCat(job.state.rollback(), job.rollback.trouble.empty() ? "" : "; ",
-                            job.rollback.trouble));
+    const std::string why =
+        job.rollback.trouble.empty() ? UnreadableText(job) : job.rollback.trouble;
+    return End(job, FAILED, absl::StrCat(job.state.rollback(), why.empty() ? "" : "; ", why));
   }
   job.rollback.tried_from = UINT64_MAX;
   job.rollback.again_at = now_ + kReadAgain;
@@ -290,6 +297,7 @@ void Core::RollBack(Job& job, const std::optional<CheckpointId>& id,
   const bool over = !id || StartsOver(job, *id);
   CheckpointManifest first;  // nothing is done yet
   *first.mutable_policy() = job.spec().policy();
+  if (!id) first.set_running_us(job.state.running_us());  // or a limit of it would not end the job
   const CheckpointManifest& manifest = over ? first : source;
   JobDescription& description = *job.stored.mutable_description();
   description.mutable_run()->set_era(description.run().era() + 1);

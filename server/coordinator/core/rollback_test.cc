@@ -71,9 +71,9 @@ TEST_F(RollbackTest, TheLossOfBothCopiesGoesBackOnce) {
   cluster.RunFor(absl::Seconds(1));
   EXPECT_THAT(Reason(),
               AllOf(HasSubstr(": goes back to step "), HasSubstr("needs at least one shard")));
-  EXPECT_THAT(WhyPending(), AllOf(HasSubstr(" s: it needs at least one shard: start one with "),
-                                  HasSubstr("; it went back to a checkpoint: shard ps-"),
-                                  HasSubstr(": goes back to step ")));
+  EXPECT_THAT(WhyPending(),
+              AllOf(HasSubstr(" s: it needs at least one shard: start one with "),
+                    HasSubstr("; it went back: shard ps-"), HasSubstr(": goes back to step ")));
   EXPECT_EQ(State().views_size(), 0);
   EXPECT_EQ(State().roster().members_size(), 0);
   for (const char* name : {"ps-0", "ps-1"}) Replace(name);
@@ -203,7 +203,7 @@ TEST_F(RollbackTest, WithACheckpointThatCannotBeReadAJobDoesNotBeginAgain) {
   EXPECT_EQ(cluster.Status("a").restarts(), 0u);
 }
 
-TEST_F(RollbackTest, WithoutAnyMoreAJobBeginsAgain) {
+TEST_F(RollbackTest, WhatWasThereAndIsMissingIsNotTakenForNone) {
   Submit(Job("a", /*every_steps=*/0));
   cluster.RunFor(absl::Seconds(1));
   const CheckpointInfo own = Create();
@@ -214,16 +214,51 @@ TEST_F(RollbackTest, WithoutAnyMoreAJobBeginsAgain) {
   Replace("ps-0");
   ASSERT_TRUE(GoesBack(2)) << Reason();
   ASSERT_EQ(cluster.Status("a").restored_from(), other.id());
-  // As if its folder had been removed by hand, and the coordinator had started since.
+  // As if an older copy of the folder had been put in its place, and the coordinator had started
+  // since.
   cluster.checkpoints.clear();
   cluster.StartCoordinator();
   cluster.RunFor(absl::Seconds(2));
   Replace("ps-0");
-  ASSERT_TRUE(GoesBack(3)) << Reason();
+  EXPECT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(), AllOf(HasSubstr(absl::StrCat("checkpoint ", other.id(), " cannot be read")),
+                              HasSubstr("and is there no more")));
+}
+
+TEST_F(RollbackTest, AfterItsCheckpointsWereDeletedOnRequestAJobBeginsAgain) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  for (const std::string& id : {Create().id(), Create().id()}) {
+    DeleteCheckpointRequest request;
+    request.set_id(id);
+    cluster.Ask<event::DeleteCheckpoint>(request);
+    cluster.RunFor(absl::Seconds(1));
+  }
+  ASSERT_TRUE(cluster.checkpoints.empty());
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(2));
+  Replace("ps-0");
+  ASSERT_TRUE(GoesBack()) << Reason();
   EXPECT_FALSE(Description().has_restore());
-  EXPECT_EQ(Description().run().era(), 3u);
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EachItemOnce(1, 4, 100);
+}
+
+// The loss comes before the list, which has its only checkpoint as one that cannot be read.
+TEST_F(RollbackTest, AnUnreadableCheckpointThatIsListedLaterIsNamed) {
+  Submit(Job("a", /*every_steps=*/0));
+  cluster.RunFor(absl::Seconds(1));
+  const CheckpointInfo own = Create();
+  cluster.checkpoints.clear();
+  cluster.lists = absl::UnavailableError("no folder");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(2));
+  Replace("ps-0");
+  cluster.RunFor(absl::Seconds(2));
+  EXPECT_TRUE(cluster.IsIn("a", PENDING));
+  cluster.lists = absl::OkStatus();
+  EXPECT_TRUE(Ends("a", FAILED));
+  EXPECT_THAT(Reason(), HasSubstr(absl::StrCat("checkpoint ", own.id(), " cannot be read")));
 }
 
 TEST_F(RollbackTest, ThePolicyIsThatOfTheJobFile) {

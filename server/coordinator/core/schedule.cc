@@ -129,8 +129,12 @@ uint32_t Core::MostWorkers(const Job& job) {
   return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
 }
 
-// A job that loses workers goes on with those that are left, and so does one that goes back.
-uint32_t Core::LeastToStart(const Job& job) { return Ran(job) ? 1 : job.spec().workers_min(); }
+// A job that loses workers goes on with those that are left, and so does one that goes back to a
+// checkpoint. One that begins again with its first values starts as a new one does.
+uint32_t Core::LeastToStart(const Job& job) {
+  const bool goes_on = Ran(job) && job.stored.description().has_restore();
+  return goes_on ? 1 : job.spec().workers_min();
+}
 
 // How many more workers the job can use.
 uint32_t Core::Room(const Job& job) {

@@ -182,7 +182,7 @@ TEST(ExplainTest, AJobThatWentBackSaysWhy) {
   Evidence evidence = HealthyJob();
   evidence.went_back = "2026-01-01T00:00:00Z: shard ps-0 is gone: goes back to step 400";
   ExpectSays(Only(evidence, "went-back"),
-             "the job went back to a checkpoint: 2026-01-01T00:00:00Z: shard ps-0 is gone: goes "
+             "the job went back: 2026-01-01T00:00:00Z: shard ps-0 is gone: goes "
              "back to step 400");
 }
 

@@ -154,8 +154,7 @@ void FindFailingCheckpoints(const Evidence& evidence, Findings& findings) {
 void FindWentBack(const Evidence& evidence, Findings& findings) {
   if (evidence.went_back.empty()) return;
   findings.Add("went-back", evidence.job, 0,
-               absl::StrCat("the job went back to a checkpoint: ", evidence.went_back),
-               Weight::kSlows, 0);
+               absl::StrCat("the job went back: ", evidence.went_back), Weight::kSlows, 0);
 }
 
 void FindNoWorkers(const Evidence& evidence, Findings& findings) {

@@ -453,7 +453,7 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
   status.set_fault(shard.refuses.empty() && partition.backup() ? shard.refuses_backups
                                                                : shard.refuses);
   status.set_copies_differ(partition.backup() && shard.differs);
-  status.set_diverged(shard.diverges);
+  status.set_diverged(!partition.backup() && shard.diverges);
   if (status.fault().empty() && !partition.backup() && !shard.no_memory.empty()) {
     status.set_fault(shard.no_memory);
     status.set_no_memory(true);
