@@ -166,7 +166,7 @@ TEST(BuildersTest, LossesTakeTheLabelsThatTheyCan) {
 TEST(BuildersTest, MoreLayersThanAModelMayHaveAreNotBuilt) {
   const absl::Status refused =
       BuildMlp({{4}, 3}, {.hidden = std::vector<int64_t>(200'000, 1)}).status();
-  EXPECT_EQ(refused.message(), "model: expected at most 100000 layers, got 400001");
+  EXPECT_EQ(refused.message(), "model: expected at most 3999 layers, got 400001");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/graph/backward.h"
+#include "common/graph/model_size.h"
 #include "common/protocol/limits.h"
 
 namespace starling {
@@ -78,11 +79,11 @@ class Validator {
   absl::Status CheckHeader() {
     out_.name = graph_.name();
     if (graph_.nodes_size() == 0) return Invalid("the model has no nodes");
-    if (graph_.nodes_size() > static_cast<int>(limits::kTensorsPerJobMax) ||
+    if (graph_.nodes_size() > kModelNodesMax ||
         graph_.parameters_size() > static_cast<int>(limits::kTensorsPerJobMax)) {
-      return Invalid(absl::StrCat("expected at most ", limits::kTensorsPerJobMax,
-                                  " nodes and parameters, got ", graph_.nodes_size(), " and ",
-                                  graph_.parameters_size()));
+      return Invalid(absl::StrCat("expected at most ", kModelNodesMax, " nodes and ",
+                                  limits::kTensorsPerJobMax, " parameters, got ",
+                                  graph_.nodes_size(), " and ", graph_.parameters_size()));
     }
     STARLING_RETURN_IF_ERROR(AddInput(graph_.input().name(), graph_.input(), FLOAT32));
     STARLING_RETURN_IF_ERROR(AddInput(kLabelsValue, graph_.labels(), INT32));

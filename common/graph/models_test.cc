@@ -161,6 +161,12 @@ TEST(ModelsTest, ATiedHeadIsOneParameterWithTwoUsers) {
   EXPECT_EQ(Find(apart, "lm_head.weight").shape(0), 50);
 }
 
+TEST(ModelsTest, MoreNodesThanAModelMayHaveAreRefused) {
+  EXPECT_GT(Build("gpt2", Tokens(16, 50), Arguments().Int("depth", 300)).nodes_size(), 3900);
+  EXPECT_THAT(Error("gpt2", Tokens(16, 50), Arguments().Int("depth", 400)),
+              HasSubstr("expected at most 4000 nodes and 100000 parameters, got "));
+}
+
 TEST(ModelsTest, ArgumentsChangeTheModel) {
   const auto nodes = [](const Arguments& arguments) {
     return Build("gpt2", Tokens(16, 50), arguments).nodes_size();

@@ -32,8 +32,9 @@ def split(address):
 def owns(pid, port):
     """Whether the process has a TCP socket at that local port."""
     sockets = set()
-    with open("/proc/net/tcp", encoding="ascii") as table:
-        for fields in map(str.split, list(table)[1:]):
+    for table in ("tcp", "tcp6"):  # gRPC's are of both families
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
             if int(fields[1].rsplit(":", 1)[1], 16) == port:
                 sockets.add(f"socket:[{fields[9]}]")
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():

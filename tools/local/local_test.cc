@@ -285,7 +285,7 @@ TEST_F(LocalTest, AStartThatFailsForgetsNeitherJobsNorPorts) {
     for (const char* fails : {"coordinator", "shard-1"}) {
       SCOPED_TRACE(absl::StrCat(fails, fresh ? ", fresh" : ""));
       setenv("FAKE_DAEMON_FAILS", fails, 1);
-      ClusterOptions options = Options();
+      ClusterOptions options = Options(fails);
       options.fresh = fresh;
       Cluster cluster(std::move(options));
       ASSERT_FALSE(cluster.Start().ok());

@@ -8,7 +8,7 @@
 #include "common/graph/builders/families.h"
 #include "common/graph/builders/graph_builder.h"
 #include "common/graph/graph.h"
-#include "common/protocol/limits.h"
+#include "common/graph/model_size.h"
 
 namespace starling {
 namespace {
@@ -18,9 +18,9 @@ using builders::GraphBuilder;
 absl::StatusOr<Graph> BuildNamedLayers(const std::string& name, const ModelInput& input,
                                        absl::Span<const LayerDescription> layers,
                                        const std::string& loss) {
-  if (layers.size() > limits::kTensorsPerJobMax) {  // before any work for them
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model: expected at most ", limits::kTensorsPerJobMax, " layers, got ", layers.size()));
+  if (layers.size() >= kModelNodesMax) {  // the loss is a node, too; before any work for them
+    return absl::InvalidArgumentError(absl::StrCat("model: expected at most ", kModelNodesMax - 1,
+                                                   " layers, got ", layers.size()));
   }
   GraphBuilder builder(name, input);
   std::string last = builders::kInputName;

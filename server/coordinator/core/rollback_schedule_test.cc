@@ -37,14 +37,14 @@ TEST_F(RollbackTest, GoesOnWithFewerWorkersThanItBeganWith) {
   Submit(spec);
   RunBeyond(1);
   cluster.workers["worker-1"].alive = false;
-  ASSERT_TRUE(Comes([&] { return cluster.Get("a").roster().members_size() == 1; }));
+  ASSERT_TRUE(Comes([&] { return cluster.Status("a").workers() == 1; }));
   RunBeyond(2);
   Replace("ps-0");
   ASSERT_TRUE(GoesBack()) << Reason();
   EXPECT_THAT(cluster.JobLog("a"), HasSubstr("starts on 2 shards with 1 worker\n"));
   Submit(Job("b", /*every_steps=*/0));
   cluster.AddWorker("worker-2");
-  EXPECT_TRUE(Comes([&] { return cluster.Get("a").roster().members_size() == 2; }));
+  EXPECT_TRUE(Comes([&] { return cluster.Status("a").workers() == 2; }));
   EXPECT_TRUE(cluster.IsIn("b", PENDING)) << "it has fewer than workers.min, and comes first";
   EXPECT_TRUE(Ends("a", SUCCEEDED));
 }

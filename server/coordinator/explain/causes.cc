@@ -20,7 +20,7 @@ constexpr Cause kCauses[] = {
      "wait, or start again what the sentence names"},
     {"missing-shard", "s", "a shard that holds a part of the job is silent; since its last report",
      "look at its process and log; when it does not come back in time, its other copies go on, and "
-     "a job without them fails"},
+     "a job without them goes back"},
     {"missing-worker", "s", "a worker of the job is silent or was lost; since its last report",
      "look at its process, its log and its network, and start it again with the same `--name`"},
     {"broken-link", "s", "a worker's stream to a shard is down; since it was first reported",
@@ -60,7 +60,7 @@ constexpr Cause kCauses[] = {
      "see the workers' logs and `starling logs JOB`"},
     {"not-replicated", "s",
      "for a minute partitions have had one copy though the job is to have two: a shard's death may "
-     "end it; since when",
+     "take it back; since when",
      "start another shard, or mend what the sentence names"},
     {"checkpoint-failing", "s",
      "checkpoints fail, or one has been due for a minute, so that ever more would have to be "

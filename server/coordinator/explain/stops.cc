@@ -34,7 +34,7 @@ void FindSilentShards(const Evidence& evidence, Findings& findings) {
                  absl::StrCat("shard ", At(shard.name, shard.address), " has not reported for ",
                               TimeText(shard.silent_seconds), "; after ",
                               TimeText(evidence.liveness_seconds),
-                              " it is given up, and the job with it where it has the only copy"),
+                              " it is given up, and the job goes back where it has the only copy"),
                  Weight::kStops);
   }
 }

@@ -86,7 +86,9 @@ void Partition::StopAt(PartitionLog::Entry& entry, const std::string& why) {
       Refuse(waiter, Answer::kStopped, fault_, waiter.request.clock);
   };
   for (PartitionLog::Entry& behind : log_.pending()) {
-    if (behind.record.lsn >= entry.record.lsn) refuse(std::exchange(behind.waiters, {}));
+    if (behind.record.lsn < entry.record.lsn) continue;
+    refuse(std::exchange(behind.waiters, {}));
+    if (in_flight_.contains(behind.payload)) refuse(TakeInFlight(behind.payload).waiters);
   }
   for (const auto& [replica, queue] : std::exchange(closes_, {})) refuse(queue);
   for (const auto& [partition, waiter] : std::exchange(reporters_, {})) refuse(Waiters{waiter});
