@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/base/check.h"
-#include "xxhash.h"
+#include "common/base/xxh3.h"
 
 namespace starling {
 

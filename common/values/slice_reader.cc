@@ -1,7 +1,5 @@
 #include "common/values/slice_reader.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/xxh3.h"
 #include "common/sync/mutex.h"
 
 namespace starling {

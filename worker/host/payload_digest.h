@@ -2,9 +2,8 @@
 #ifndef STARLING_WORKER_HOST_PAYLOAD_DIGEST_H_
 #define STARLING_WORKER_HOST_PAYLOAD_DIGEST_H_
 
-#define XXH_STATIC_LINKING_ONLY  // the state lies on the stack
+#include "common/base/xxh3.h"
 #include "common/transport/payload.h"
-#include "xxhash.h"
 
 namespace starling {
 

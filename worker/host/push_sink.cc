@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "xxhash.h"
+#include "common/base/xxh3.h"
 
 namespace starling {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/owned_fd.h"
 #include "common/base/status_macros.h"
-#include "xxhash.h"
+#include "common/base/xxh3.h"
 
 namespace starling {
 namespace {

@@ -2,13 +2,7 @@
 
 #include <algorithm>
 
-#define XXH_STATIC_LINKING_ONLY  // the state lives on the stack
-#if defined(__x86_64__)
-#include "xxh_x86dispatch.h"  // the widest instructions of this CPU
-#else
-#include "server/shard/apply/instruction_set.h"
-#include "xxhash.h"
-#endif
+#include "common/base/xxh3.h"
 
 namespace starling {
 namespace {

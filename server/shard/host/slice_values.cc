@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/xxh3.h"
 #include "common/defences.h"
-#include "xxhash.h"
 
 namespace starling {
 namespace {
