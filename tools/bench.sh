@@ -3,6 +3,8 @@
 #
 #   tools/bench.sh overhead [--tls] [--rounds N] [--seconds S] [--lanes N]
 #       1 worker + 2 shards against the same worker with a local update; --tls: also the cost of TLS
+#   tools/bench.sh dataplane [--rounds N] [--seconds S] [--tensor-mib 1|4|16|64] [--json FILE]
+#       pushes and pulls through a shard on loopback, against raw TCP and gRPC with nothing on top
 #   tools/bench.sh replication [--rounds N] [--seconds S] [--tensor-mib 4|16] [--json FILE]
 #       pushes with two copies of each update against pushes with one, and raw TCP: on loopback and,
 #       as root, over links of 1 Gb/s
@@ -12,7 +14,8 @@
 #       training lenet, resnet18 and a GPT on the CPU, against PyTorch (tools/setup.sh --peers) and
 #       the matrix products that this machine reaches
 #
-# STARLING_DATA is the folder with the datasets, which compute and replication do not need.
+# STARLING_DATA is the folder with the datasets, which compute, dataplane and replication do not
+# need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -22,7 +25,7 @@ usage() {
 }
 
 bench=${1:-}
-[[ "$bench" =~ ^(overhead|replication|data|compute)$ ]] || usage
+[[ "$bench" =~ ^(overhead|dataplane|replication|data|compute)$ ]] || usage
 shift
 if [[ "$bench" == compute ]]; then
   bazel build --ui_event_filters=-info,-debug //tools/bench:compute_bench >&2

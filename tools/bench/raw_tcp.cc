@@ -1,10 +1,11 @@
 // The limit of a push: bytes over one TCP connection, without any protocol, into the memory where
 // they belong.
 //
-//   raw_tcp receive ADDRESS place|stream BUFFER   prints its port, takes one connection until its
-//                                                 end, prints {"bytes": B, "seconds": S}
-//   raw_tcp send ADDRESS PORT SECONDS
+//   raw_tcp receive ADDRESS place|stream BUFFER [SECONDS]   prints its port, takes one connection
+//                                                 until its end, prints {"bytes": B, "seconds": S}
+//   raw_tcp send ADDRESS PORT SECONDS [place|stream]
 //
+// With the last word, both send and both receive, and both print what they received.
 // `place`: the system copies to their place; `stream`: to a small buffer, from which streaming
 // stores bring them to their place. BUFFER: bytes of the receive buffer, 0: as the system sizes it.
 #include <arpa/inet.h>
@@ -24,6 +25,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "common/base/owned_fd.h"
@@ -83,6 +85,12 @@ OwnedFd Socket() {
   return fd;
 }
 
+// As most hosts have it, whatever this one's default; without it, that.
+void SetCubic(int fd) {
+  constexpr char kCubic[] = "cubic";
+  setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kCubic, sizeof(kCubic) - 1);
+}
+
 sockaddr_in Address(const char* address, int port) {
   sockaddr_in in{};
   in.sin_family = AF_INET;
@@ -91,13 +99,13 @@ sockaddr_in Address(const char* address, int port) {
   return in;
 }
 
-int Receive(const char* address, bool stream, int buffer) {
-  const Memory tensors = Allocate(kTensors), piece = Allocate(kPiece);
+OwnedFd Accept(const char* address, int buffer) {
   const OwnedFd listener = Socket();
   if (buffer > 0 &&  // before the connection: it settles the window's scale
       setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) != 0) {
     Die("SO_RCVBUF");
   }
+  SetCubic(listener.get());
   sockaddr_in in = Address(address, 0);
   socklen_t size = sizeof(in);
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&in), size) != 0) Die("bind");
@@ -105,14 +113,30 @@ int Receive(const char* address, bool stream, int buffer) {
   if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&in), &size) != 0) Die("port");
   std::printf("%d\n", ntohs(in.sin_port));
   std::fflush(stdout);
-  const OwnedFd connection(accept(listener.get(), nullptr, nullptr));
+  OwnedFd connection(accept(listener.get(), nullptr, nullptr));
   if (!connection.open()) Die("accept");
+  return connection;
+}
+
+OwnedFd Connect(const char* address, int port) {
+  OwnedFd connection = Socket();
+  SetCubic(connection.get());
+  const sockaddr_in in = Address(address, port);
+  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&in), sizeof(in)) != 0) {
+    Die("connect");
+  }
+  return connection;
+}
+
+// Receives until the other side sends no more, and prints how much.
+void Receive(int connection, bool stream) {
+  const Memory tensors = Allocate(kTensors), piece = Allocate(kPiece);
   uint64_t bytes = 0;
   size_t at = 0, filled = 0;  // in the tensors; in the piece
   Steady::time_point begin;
   while (true) {
     char* const to = stream ? piece.get() + filled : tensors.get() + at;
-    const ssize_t got = recv(connection.get(), to, stream ? kPiece - filled : kTensors - at, 0);
+    const ssize_t got = recv(connection, to, stream ? kPiece - filled : kTensors - at, 0);
     if (got < 0) Die("recv");
     if (bytes == 0) begin = Steady::now();
     if (got == 0) break;
@@ -128,45 +152,48 @@ int Receive(const char* address, bool stream, int buffer) {
   }
   std::printf("{\"bytes\": %llu, \"seconds\": %.6f}\n", static_cast<unsigned long long>(bytes),
               SecondsSince(begin));
-  return 0;
 }
 
-int Send(const char* address, int port, double seconds) {
+void Send(int connection, double seconds) {
   const Memory tensors = Allocate(kTensors);
-  const OwnedFd connection = Socket();
-  // As most hosts have it, whatever this one's default; without it, that.
-  constexpr char kCubic[] = "cubic";
-  setsockopt(connection.get(), IPPROTO_TCP, TCP_CONGESTION, kCubic, sizeof(kCubic) - 1);
-  const sockaddr_in in = Address(address, port);
-  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&in), sizeof(in)) != 0) {
-    Die("connect");
-  }
   size_t at = 0;
   for (const auto begin = Steady::now(); SecondsSince(begin) < seconds;) {
     for (size_t left = kMessage; left > 0;) {
-      const ssize_t sent = send(connection.get(), tensors.get() + at, left, MSG_NOSIGNAL);
+      const ssize_t sent = send(connection, tensors.get() + at, left, MSG_NOSIGNAL);
       if (sent < 0) Die("send");
       left -= static_cast<size_t>(sent);
       at = (at + static_cast<size_t>(sent)) % kTensors;
     }
   }
-  return 0;
+  if (shutdown(connection, SHUT_WR) != 0) Die("shutdown");
 }
 
 int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
+  const bool both = argc == 6;
   int number = 0;
   double seconds = 0;
-  if (what == "receive" && argc == 5 && absl::SimpleAtoi(argv[4], &number)) {
-    return Receive(argv[2], std::string(argv[3]) == "stream", number);
+  if (what == "receive" && (argc == 5 || both) && absl::SimpleAtoi(argv[4], &number) &&
+      (!both || absl::SimpleAtod(argv[5], &seconds))) {
+    const OwnedFd connection = Accept(argv[2], number);
+    std::thread sender;
+    if (both) sender = std::thread(Send, connection.get(), seconds);
+    Receive(connection.get(), std::string(argv[3]) == "stream");
+    if (both) sender.join();
+    return 0;
   }
-  if (what == "send" && argc == 5 && absl::SimpleAtoi(argv[3], &number) &&
+  if (what == "send" && (argc == 5 || both) && absl::SimpleAtoi(argv[3], &number) &&
       absl::SimpleAtod(argv[4], &seconds)) {
-    return Send(argv[2], number, seconds);
+    const OwnedFd connection = Connect(argv[2], number);
+    std::thread receiver;
+    if (both) receiver = std::thread(Receive, connection.get(), std::string(argv[5]) == "stream");
+    Send(connection.get(), seconds);
+    if (both) receiver.join();
+    return 0;
   }
   std::fprintf(stderr,
-               "usage: raw_tcp receive ADDRESS place|stream BUFFER\n"
-               "       raw_tcp send ADDRESS PORT SECONDS\n");
+               "usage: raw_tcp receive ADDRESS place|stream BUFFER [SECONDS]\n"
+               "       raw_tcp send ADDRESS PORT SECONDS [place|stream]\n");
   return 2;
 }
 

@@ -1,7 +1,7 @@
-// A worker that computes nothing and pulls nothing: it pushes gradients as fast as the shards
-// acknowledge them. It is a member of its job like any other worker, and the only one.
-#ifndef STARLING_TOOLS_BENCH_PUSHER_H_
-#define STARLING_TOOLS_BENCH_PUSHER_H_
+// A worker that computes nothing: it pushes gradients and pulls values as fast as the shards
+// answer. It is a member of its job like any other worker, and the only one.
+#ifndef STARLING_TOOLS_BENCH_LOAD_WORKER_H_
+#define STARLING_TOOLS_BENCH_LOAD_WORKER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/daemon/coordinator_client.h"
+#include "common/event_loop/threaded_loop.h"
 #include "common/placement/layout.h"
 #include "common/protocol/frame.h"
 #include "common/sync/mutex.h"
@@ -23,28 +24,38 @@
 
 namespace starling {
 
+// What it does with each slice in turn.
+enum class Traffic {
+  kPush,     // a gradient, which the shard applies
+  kSkipped,  // the same, but for the update, which is skipped (an overflow of fp16); not of slice 0
+  kPull,     // its value
+  kBoth,     // a gradient, and behind it a pull
+};
+
 // Not thread-safe.
-class Pusher {
+class LoadWorker {
  public:
-  // What the shards acknowledged, and the time from the first push to the last acknowledgement.
+  // What the shards acknowledged and what arrived, and the time from the first request to the last
+  // answer.
   struct Turn {
     uint64_t bytes = 0;
     absl::Duration time;
   };
 
-  Pusher(const Identity& self, const std::string& coordinator,
-         std::shared_ptr<const LinkSecurity> security);
-  ~Pusher();  // waits for the report under way, 10 s at most
+  LoadWorker(const Identity& self, const std::string& coordinator,
+             std::shared_ptr<const LinkSecurity> security);
+  ~LoadWorker();  // waits for the report under way, 10 s at most
 
   // Registers, answers the inspection of the next job (`builtin: mlp`, whose first layer it makes
   // square) and becomes its member, within `patience` and a shard's last answer (30 s at most).
   // Each call to the coordinator takes 10 s at most. Errors say what was waited for.
   absl::Status Join(absl::Duration patience);
 
-  // Pushes the slices of one step after the other for `time`, completes the last step, and returns
-  // when the shards have acknowledged all these pushes. A slice's gradient is pushed again once its
-  // last push is acknowledged. Any refusal is an error, and so is a wait of more than 30 s.
-  absl::StatusOr<Turn> Push(absl::Duration time);
+  // Goes through the slices, one step after the other, for `time`, completes the last step, and
+  // returns when all is answered. A slice's turn comes again once all before it is answered. Values
+  // are checked and copied to their place on a thread like a worker's session. Any refusal is an
+  // error, and so is a wait of more than 30 s.
+  absl::StatusOr<Turn> Run(Traffic traffic, absl::Duration time);
 
  private:
   class Answers;
@@ -57,7 +68,8 @@ class Pusher {
   absl::Status Connect();
   absl::Status Enter(absl::Duration patience);
   absl::Status Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency);
-  absl::Status SendPush(uint64_t number);
+  absl::Status SendPush(uint64_t number, uint64_t step, bool skipped);
+  absl::Status SendPull(uint64_t number, uint64_t clock);
   absl::Status SendCloses(uint64_t step);
   FrameHeader Header(FrameType type, PartitionId partition, uint64_t request) const;
 
@@ -71,9 +83,10 @@ class Pusher {
   std::vector<View> views_;
   uint64_t roster_ = 0;
   Layout layout_;
-  std::shared_ptr<std::vector<float>> gradients_;  // layout_.elements
+  std::shared_ptr<float> gradients_;  // layout_.elements
   Clock first_clock_ = 0;
-  uint64_t next_ = 0;  // number of the next push: slice next_ % slices of step next_ / slices
+  uint64_t next_ = 0;   // number of the next request, for slice next_ % slices
+  uint64_t steps_ = 0;  // pushed
 
   Mutex mutex_;
   CondVar changed_;
@@ -81,6 +94,7 @@ class Pusher {
   absl::Status report_status_ ABSL_GUARDED_BY(mutex_);
 
   std::shared_ptr<Answers> answers_;
+  ThreadedLoop session_{"session"};  // carries out what the answers posted, then ends
   std::map<std::string, std::shared_ptr<FrameStream>> stream_of_;  // by the shard's address
   const std::unique_ptr<StreamClient> streams_;                    // closed before the above
 
@@ -90,4 +104,4 @@ class Pusher {
 
 }  // namespace starling
 
-#endif  // STARLING_TOOLS_BENCH_PUSHER_H_
+#endif  // STARLING_TOOLS_BENCH_LOAD_WORKER_H_

@@ -1,9 +1,8 @@
-"""What two copies of each update cost, from the turns of tools/bench/replication.py. Pure."""
+"""What contenders of a bench did in their turns, and tables of it. Pure."""
 
 import statistics
 from dataclasses import dataclass
 
-NONE, REPLICATED, TCP = "none", "replicated", "tcp"
 GB = 1e9
 
 
@@ -36,16 +35,16 @@ def spread(values):
 
 
 def summarize(rounds):
-    """`rounds`: a map from contender to its turn, for each. Ratios are of turns of one round."""
-    return {
-        "rounds": len(rounds),
-        "rate": {who: spread([turns[who].rate for turns in rounds]) for who in rounds[0]},
-        "cost": {who: spread([turns[who].cost for turns in rounds]) for who in rounds[0]},
-        "cores": {who: spread([turns[who].cores for turns in rounds]) for who in rounds[0]},
-        "rate_ratio": spread([t[REPLICATED].rate / t[NONE].rate for t in rounds]),
-        "cost_ratio": spread([t[REPLICATED].cost / t[NONE].cost for t in rounds]),
-        "of_tcp": spread([t[NONE].rate / t[TCP].rate for t in rounds]),
-    }
+    """`rounds`: a map from contender to its turn, for each."""
+    summary = {"rounds": len(rounds)}
+    for what in ("rate", "cost", "cores"):
+        summary[what] = {who: spread([getattr(t[who], what) for t in rounds]) for who in rounds[0]}
+    return summary
+
+
+def ratio(rounds, what, who, to):
+    """Of turns of one round. `what`: rate or cost."""
+    return spread([getattr(turns[who], what) / getattr(turns[to], what) for turns in rounds])
 
 
 def words(values, digits=2):
@@ -54,8 +53,8 @@ def words(values, digits=2):
 
 def table(summary):
     """The summary as lines of text."""
-    lines = [f"{'':12}{'GB/s stored':>25}{'CPU s per GB':>25}{'processors busy':>25}"]
-    for who in (NONE, REPLICATED, TCP):
+    lines = [f"{'':12}{'GB/s':>25}{'CPU s per GB':>25}{'processors busy':>25}"]
+    for who in summary["rate"]:
         lines.append(
             f"{who:12}"
             + "".join(f"{words(summary[what][who], 3):>25}" for what in ("rate", "cost", "cores"))
