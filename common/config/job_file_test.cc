@@ -461,6 +461,9 @@ INSTANTIATE_TEST_SUITE_P(
                         "workers.min: expected a whole number from 1"),
         std::make_tuple("min: 1, max: 2", "min: 3, max: 2",
                         "line 14: spec.workers: expected 1 <= min <= max <= "),
+        std::make_tuple("min: 1, max: 2", "min: 2, max: 2, backup: 2",
+                        "line 14: spec.workers.backup: expected fewer than workers.max, 2, got 2"),
+        std::make_tuple("min: 1, max: 2", "backup: 1", "fewer than workers.max, 1, got 1"),
         std::make_tuple("device: cpu", "device: tpu", "expected auto, cpu or gpu"),
         std::make_tuple("microBatches: 4", "microBatches: 3", "expected a power of two"),
         std::make_tuple("global: 64", "global: 66", "do not divide a global batch of 66"),
@@ -705,6 +708,9 @@ TEST(JobFile, SaysWhatNothingReads) {
               ElementsAre(HasSubstr("data.train.csv.holdoutFraction is not used")));
   EXPECT_THAT(UnusedKeys(*Parse(Replaced("seed: 7", "tf32: true"))),
               ElementsAre(HasSubstr("tf32 is not used")));
+  EXPECT_THAT(UnusedKeys(*Parse(kGood, {"workers.backup=1"})),
+              ElementsAre(HasSubstr("workers.backup is not used until the job changes to bsp")));
+  EXPECT_THAT(UnusedKeys(*Parse(kGood, {"workers.backup=1", "consistency.bsp={}"})), IsEmpty());
 }
 
 TEST(JobFile, EvaluateNeedsTestData) {

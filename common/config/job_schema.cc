@@ -226,6 +226,10 @@ Field SpecField() {
                                              "starts with at least so many")),
                  Into("workers_max", Integer("max", {1, limits::kWorkersPerJobMax}, "1",
                                              "grows to so many; at least min")),
+                 Into("workers_backup",
+                      Integer("backup", {0, limits::kWorkersPerJobMax}, "0",
+                              "bsp: of these, so many repeat the parts of the latest others, so "
+                              "that steps do not wait for them; below max")),
                  Word("device", {"auto", "cpu", "gpu"},
                       "auto (a GPU where a worker has one), cpu, or gpu (only workers that have "
                       "one)")}),

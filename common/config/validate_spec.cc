@@ -1,4 +1,5 @@
 // ValidateSpec: ranges and relations of a JobSpec from any source.
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -161,6 +162,11 @@ std::vector<std::string> UnusedKeys(const JobSpec& spec) {
     out.push_back(
         "tf32 is not used, since CPUs do not round and workers.device is cpu: remove one");
   }
+  if (spec.workers_backup() > 0 && spec.policy().kind() != Policy::BSP) {
+    out.push_back(
+        "workers.backup is not used until the job changes to bsp: under other policies no step "
+        "waits for a late worker; remove workers.backup, or say consistency: {bsp: {}}");
+  }
   return out;
 }
 
@@ -197,6 +203,11 @@ absl::Status ValidateSpec(const JobSpec& spec) {
   if (spec.workers_max() < spec.workers_min()) {
     return Invalid(absl::StrCat("workers: expected 1 <= min <= max <= ", limits::kWorkersPerJobMax,
                                 ", got min ", spec.workers_min(), " and max ", spec.workers_max()));
+  }
+  if (spec.workers_backup() >= std::max(1u, spec.workers_max())) {
+    return Invalid(absl::StrCat("workers.backup: expected fewer than workers.max, ",
+                                spec.workers_max(), ", got ", spec.workers_backup(),
+                                ": others must compute what backup workers repeat"));
   }
   if (spec.evaluate().every_epochs() > 0 &&
       spec.test().source_case() == DataSource::SOURCE_NOT_SET) {

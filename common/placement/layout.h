@@ -6,6 +6,7 @@
 #ifndef STARLING_COMMON_PLACEMENT_LAYOUT_H_
 #define STARLING_COMMON_PLACEMENT_LAYOUT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -107,6 +108,12 @@ using Subtrees = absl::InlinedVector<Subtree, 8>;
 // [0, micro_batches) exactly once. Loads differ by at most one, and the larger ones rotate with the
 // step. `micro_batches` is a power of two.
 Subtrees AssignSubtrees(uint64_t step, uint64_t member, uint64_t members, uint32_t micro_batches);
+
+// How many members of a roster of `members` share a step of a job whose file asks for `backup`
+// backup workers: the first ones. The rest repeat. At least one of them shares.
+constexpr uint64_t SharingMembers(uint64_t members, uint64_t backup) {
+  return members > backup ? members - backup : std::min<uint64_t>(members, 1);
+}
 
 }  // namespace starling
 

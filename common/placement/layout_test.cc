@@ -349,6 +349,15 @@ TEST(AssignSubtreesTest, CoversExactlyOnceAlignedBalancedAndRotating) {
   }
 }
 
+TEST(AssignSubtreesTest, BackupWorkersShareNothing) {
+  EXPECT_EQ(SharingMembers(4, 0), 4u);
+  EXPECT_EQ(SharingMembers(4, 1), 3u);
+  EXPECT_EQ(SharingMembers(4, 3), 1u);
+  EXPECT_EQ(SharingMembers(4, 4), 1u);
+  EXPECT_EQ(SharingMembers(1, 1), 1u);
+  EXPECT_EQ(SharingMembers(0, 1), 0u);
+}
+
 TEST(AssignSubtreesTest, OneMemberHasTheWholeTreeInOnePiece) {
   EXPECT_THAT(AssignSubtrees(5, 0, 1, 16), testing::ElementsAre(Subtree{0, 16}));
 }

@@ -18,7 +18,7 @@ namespace {
 // Offsets in bytes. What lies between is in Fields.
 constexpr size_t kReservedAt = 30;  // a gap: written as zero, and rejected otherwise
 constexpr size_t kEpochAt = 32;
-constexpr size_t kEndAt = 160;  // reserved from here on
+constexpr size_t kEndAt = 168;  // reserved from here on
 constexpr size_t kCrcAt = 188;
 static_assert(kCrcAt + 4 == limits::kFrameHeaderBytes);
 
@@ -30,7 +30,8 @@ void Fields(IO& io, T& h) {
      h.key.work.purpose, h.loss_scale_log2, reserved, h.key.work.epoch, h.key.work.count,
      h.key.work.first, h.partition, h.origin.replica, h.view, h.roster, h.origin.worker,
      h.origin.attempt, h.origin.incarnation, h.request_id, h.clock, h.base_lsn, h.min_lsn,
-     h.samples, h.elements, h.payload_bytes, h.policy, h.digest, h.scalar, h.reporter, h.held_us);
+     h.samples, h.elements, h.payload_bytes, h.policy, h.digest, h.scalar, h.reporter, h.held_us,
+     h.late, h.late_us);
 }
 
 // Plain fields, one behind the other, into memory that has room for them.
@@ -268,6 +269,9 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   STARLING_RETURN_IF_ERROR(CheckEnums(h));
   if (h.held_us != 0 && h.type != FrameType::kValue) {
     return Refuse("held time", "0 but in values", h.held_us);
+  }
+  if ((h.late.value != 0 || h.late_us != 0) && h.type != FrameType::kValue) {
+    return Refuse("late worker", "0 but in values", h.late.value);
   }
   STARLING_RETURN_IF_ERROR(CheckLossScale(h));
   STARLING_RETURN_IF_ERROR(CheckWork(h.key.work));

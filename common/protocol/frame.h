@@ -110,6 +110,10 @@ struct FrameHeader {
   double scalar = 0;     // report: the squared norm; answer: the scale. Finite, not negative
 
   uint32_t held_us = 0;  // value only: how long the shard held the pull back
+  // Value only, BSP with backup workers: the worker whose part of the step that made this version
+  // came last, if it was late, and how long after all others'; 0: none was.
+  WorkerId late;
+  uint32_t late_us = 0;
 
   // fp16: log2 of the loss scale: the one used (push), or the next one (value of kLossScaleSlice).
   // The gradient on the wire is already divided by it.

@@ -73,10 +73,12 @@ TEST(Frame, CarriesEveryAnswer) {
   }
 }
 
-TEST(Frame, AValueSaysHowLongItsPullWasHeld) {
+TEST(Frame, AValueSaysHowLongItsPullWasHeldAndWhoWasLate) {
   FrameHeader value = Sample();
   value.type = FrameType::kValue;
   value.held_us = 0xDEADBEEF;
+  value.late = WorkerId(0xCAFE);
+  value.late_us = 0xBEEFDEAD;
   FrameHeader back;
   ASSERT_TRUE(DecodeFrameHeader(Encoded(value), &back).ok());
   EXPECT_EQ(back, value);
@@ -145,6 +147,8 @@ TEST(Frame, LayoutIsLittleEndianAndFixed) {
   header.scalar = 0.5;
   header.reporter = PartitionId(71);
   header.held_us = 73;
+  header.late = WorkerId(79);
+  header.late_us = 83;
   const Bytes bytes = Encoded(header);
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
   struct Place {
@@ -184,7 +188,9 @@ TEST(Frame, LayoutIsLittleEndianAndFixed) {
                           {136, 8, 0x123456789ABCDEF0},
                           {144, 8, 0x3FE0000000000000},
                           {152, 4, 71},
-                          {156, 4, 73}};
+                          {156, 4, 73},
+                          {160, 4, 79},
+                          {164, 4, 83}};
   size_t end = 4;
   for (const Place& place : places) {
     EXPECT_EQ(place.at, end);
@@ -217,7 +223,7 @@ TEST(Frame, NamesWhatIsWrong) {
       {"scalar", [](Bytes* b) { (*b)[144] = 1; }},
       {"reporter", [](Bytes* b) { (*b)[152] = 1; }},
       {"held time", [](Bytes* b) { (*b)[156] = 1; }},
-      {"reserved", [](Bytes* b) { (*b)[160] = 1; }},
+      {"reserved", [](Bytes* b) { (*b)[168] = 1; }},
       {"reserved", [](Bytes* b) { (*b)[187] = 1; }},
       {"work count", [](Bytes* b) { (*b)[36] = 3; }},
       {"work first", [](Bytes* b) { (*b)[40] = 129; }},

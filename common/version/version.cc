@@ -4,6 +4,6 @@ namespace starling {
 
 std::string_view ReleaseVersion() { return "0.1.0"; }
 
-uint32_t ProtocolVersion() { return 6; }
+uint32_t ProtocolVersion() { return 7; }
 
 }  // namespace starling

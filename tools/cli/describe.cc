@@ -159,6 +159,7 @@ Rows JobFacts(const JobReply& reply) {
        absl::StrFormat("%s samples/s, %.0f%% of communication hidden%s",
                        CountText(static_cast<uint64_t>(status.samples_per_second())),
                        100 * status.hidden_share(), IsEnd(status.state()) ? ", on average" : "")});
+  for (const std::string& late : status.late_workers()) rows.push_back({"Late:", late});
   rows.push_back({"Parameters:", CountText(status.parameters())});
   rows.push_back({"Recompute:", RecomputeText(reply.spec().recompute())});
   rows.push_back({"Precision:", PrecisionText(reply)});
@@ -230,9 +231,14 @@ std::string PoliciesText(const JobStatus& status) {
   return absl::StrCat("Policies:\n", Indented(rows));
 }
 
+// The column REPEATS is there if the job has backup workers.
 Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
+  const bool backups = std::any_of(
+      workers.workers().begin(), workers.workers().end(),
+      [&](const auto& worker) { return worker.job() == job && !worker.repeats().empty(); });
   Rows rows = {
       {"WORKER", "STATE", "CLOCK", "PLANNED", "ACTIVATIONS", "PEAK", "ADDRESS", "INCARNATION"}};
+  if (backups) rows.front().push_back("REPEATS");
   for (const WorkerStatus& worker : workers.workers()) {
     if (worker.job() != job) continue;
     const MemoryUse& memory = worker.memory();
@@ -243,6 +249,7 @@ Rows JobWorkerRows(const std::string& job, const ListWorkersReply& workers) {
     rows.push_back({worker.name(), worker.state(), absl::StrCat(worker.clock()),
                     bytes(memory.planned_bytes()), bytes(memory.activation_bytes()), bytes(peak),
                     worker.address(), absl::StrCat(worker.incarnation())});
+    if (backups) rows.back().push_back(worker.repeats().empty() ? "-" : worker.repeats());
   }
   return rows;
 }

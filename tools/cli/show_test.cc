@@ -232,6 +232,25 @@ TEST_F(CliTest, DescribeSaysWhatIsPromisedAndWhatIsMeasured) {
   EXPECT_THAT(out_.str(), HasSubstr("  812    3.0 MiB  1.0 MiB      5.0 MiB  "));
 }
 
+TEST_F(CliTest, DescribeSaysWhoRepeatsWhosePart) {
+  JobStatus status = Running();
+  status.add_late_workers("worker-1, late by 3.2 s in all: worker-3 repeats its part");
+  cluster_.jobs = {Reply(status)};
+  for (const char* name : {"worker-1", "worker-3"}) {
+    WorkerStatus* worker = cluster_.workers.add_workers();
+    worker->set_name(name);
+    worker->set_job("digits");
+  }
+  EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+  EXPECT_THAT(out_.str(), Not(HasSubstr("REPEATS")));
+  cluster_.workers.mutable_workers(1)->set_repeats("worker-1");
+  EXPECT_EQ(Run({"describe", "job", "digits"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("Late:          worker-1, late by 3.2 s in all: worker-3 "
+                                    "repeats its part\n"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("INCARNATION  REPEATS\n  worker-1 .* -\n"
+                                                 "  worker-3 .* worker-1\n"));
+}
+
 TEST_F(CliTest, DescribeSaysHowManyCopiesThereAre) {
   JobStatus status = Running();
   status.set_partitions(5);

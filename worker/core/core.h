@@ -123,6 +123,7 @@ struct JobState {
   uint64_t steps = 0;                  // per full epoch
   uint64_t steps_in_job = 0;
   uint32_t micro_batches = 1;
+  uint32_t backup = 0;  // backup workers (common/placement/layout.h)
 
   absl::btree_map<PartitionId, View> views;
   RosterList roster;
@@ -150,6 +151,8 @@ struct JobState {
   std::pmr::map<UnitId, Unit> units;  // units that are not done
   UnitId computing;                   // 0: none
   std::pmr::map<Clock, StepWork> step_work;
+  // BSP with backup workers: by how much members were late in all, in microseconds of all slices.
+  absl::btree_map<WorkerId, uint64_t> late_us;
   std::pmr::map<uint64_t, Request> requests;           // by request id, so in the order of sending
   std::pmr::map<uint64_t, Lease> done;                 // reported until orders drop them
   absl::btree_set<std::pair<ShardId, Answer>> warned;  // refusals that were logged
@@ -262,6 +265,13 @@ class Core {
   void Want(SliceId slice, Params params, Clock clock);
   void TellPrefetch();
   bool WindingDown() const;
+
+  // backup.cc
+  std::optional<size_t> PartOwner() const;
+  bool IsMember(WorkerId worker) const;
+  void TakeLate(const FrameHeader& value);
+  void ForgetOldLateness(uint64_t step);
+  void AddRepeats(WorkerReport& report) const;
 
   // on_report.cc
   void MaybeReport();

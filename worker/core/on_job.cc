@@ -20,6 +20,7 @@ void Core::MaybeStartJob() {
   job.steps = StepsInFullEpoch(job.description.spec(), job.description.train_samples());
   job.steps_in_job = JobSteps(job.description.spec(), job.description.train_samples());
   job.micro_batches = job.description.spec().batch().micro_batches();
+  job.backup = job.description.spec().workers_backup();
   UpdateJob(orders_);
   Do(action::Prepare{job.description});
 }

@@ -51,6 +51,7 @@ WorkerReport Core::MakeReport() {
   report.mutable_run()->set_era(job.run.era);
   report.set_prepared(job.prepared);
   report.set_clock(job.clock);
+  AddRepeats(report);
   for (const auto* queue : {&job.evaluation, &job.training}) {
     for (const Lease& lease : *queue) report.add_leases_held(lease.id());
   }

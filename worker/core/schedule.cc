@@ -118,6 +118,7 @@ bool Core::StartStep() {
   JobState& job = *job_;
   if (!MayBegin()) return false;
   const uint64_t step = job.clock;
+  ForgetOldLateness(step);
   Unit unit;
   unit.ranges = Assigned(step);
   unit.item = {WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
@@ -171,14 +172,13 @@ bool Core::Sealed(Clock step) const {
 WorkRanges Core::Assigned(Clock step) const {
   const JobState& job = *job_;
   WorkRanges ranges;
-  const auto& members = job.roster.members;
-  for (size_t i = 0; i < members.size(); ++i) {
-    if (members[i].worker != worker_ || members[i].incarnation != incarnation_) continue;
-    const uint64_t first = step % job.steps * job.micro_batches;
-    for (const Subtree& tree : AssignSubtrees(step, i, members.size(), job.micro_batches)) {
-      ranges.push_back({WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
-                        first + tree.first, tree.count});
-    }
+  const std::optional<size_t> owner = PartOwner();
+  if (!owner.has_value()) return ranges;
+  const uint64_t sharing = SharingMembers(job.roster.members.size(), job.backup);
+  const uint64_t first = step % job.steps * job.micro_batches;
+  for (const Subtree& tree : AssignSubtrees(step, *owner, sharing, job.micro_batches)) {
+    ranges.push_back({WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
+                      first + tree.first, tree.count});
   }
   return ranges;
 }

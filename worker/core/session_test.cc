@@ -150,6 +150,79 @@ TEST(Session, ComputesWhatANewRosterAdds) {
   ExpectGolden(d, "bsp_roster");
 }
 
+// A worker whose job has backup workers, as a member of this roster. Values name who was late.
+class BackupDriver : public Driver {
+ public:
+  BackupDriver(uint32_t backup, const std::vector<uint32_t>& roster) : Driver(PolicyKind::kBsp) {
+    orders().mutable_job()->mutable_spec()->set_workers_backup(backup);
+    orders().set_training_open(true);
+    Serve();
+    SetRoster(3, roster);
+    GiveOrders();
+    Ack(0);
+  }
+  // The unit's values come, and it is computed and acked. The text is of what comes of it.
+  void Train(uint64_t unit, uint32_t late = 0, uint32_t late_us = 0) {
+    for (const FrameHeader& h : std::exchange(sent(), {})) {
+      if (h.type != FrameType::kPull) continue;
+      FrameHeader pull = h;
+      pull.late = WorkerId(late);
+      pull.late_us = late_us;
+      Answer(pull, FrameType::kValue, Answer::kNone, h.clock);
+    }
+    Forget();
+    Compute(unit);
+    Ack();
+  }
+  std::pair<uint32_t, double> Repeats() {
+    Wait(absl::Milliseconds(100));
+    GiveOrders();
+    Wait(absl::Milliseconds(100));
+    return {reported().repeats().worker(), reported().repeats().late_seconds()};
+  }
+};
+
+// Two of three share each step, 2 of 4 micro-batches each; worker 2 has the first ones in even
+// steps.
+TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
+  BackupDriver d(1, {2, 3, 1});
+  EXPECT_EQ(d.Count("compute unit 1: train 0:[0,2) clock 0"), 1u) << d.text();
+  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
+  d.Train(1);
+  EXPECT_EQ(d.Count("compute unit 2: train 0:[6,8) clock 1"), 1u) << d.text();
+  EXPECT_EQ(d.Count("close train 0:[0,4)"), 2u) << d.text();
+  d.Train(2, /*late=*/3, 300'000);
+  EXPECT_EQ(d.Count("compute unit 3: train 0:[10,12) clock 2"), 1u) << d.text();
+  EXPECT_EQ(d.Repeats(), std::pair(3u, 0.3));
+  d.Train(3, /*late=*/2, 200'000);
+  EXPECT_EQ(d.Count("compute unit 4: train 0:[12,14) clock 3"), 1u) << "it cost less: " << d.text();
+  d.orders().set_epoch(1);
+  d.GiveOrders();
+  d.Train(4, /*late=*/2, 200'000);
+  EXPECT_EQ(d.Count("compute unit 5: train 1:[0,2) clock 4"), 1u) << "it costs more: " << d.text();
+  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.4));
+  // Alone with one other, it repeats all; alone, it computes all.
+  d.SetRoster(4, {2, 1});
+  d.GiveOrders();
+  EXPECT_EQ(d.Count("compute unit 6: train 1:[2,4) clock 4"), 1u) << d.text();
+  d.SetRoster(5, {1});
+  d.GiveOrders();
+  EXPECT_EQ(d.Repeats(), std::pair(0u, 0.0));
+}
+
+TEST(Session, BackupWorkersRepeatDifferentMembers) {
+  BackupDriver first(2, {2, 3, 4, 1, 5}), second(2, {2, 3, 4, 5, 1}), sharing(2, {1, 2, 3, 4, 5});
+  for (BackupDriver* d : {&first, &second, &sharing}) {
+    d->Train(1);
+    d->Train(2, /*late=*/4, 300'000);
+    d->Train(3, /*late=*/3, 200'000);
+    d->Train(4, /*late=*/77, 900'000);  // no member
+  }
+  EXPECT_EQ(first.Repeats(), std::pair(4u, 0.3));
+  EXPECT_EQ(second.Repeats(), std::pair(3u, 0.2));
+  EXPECT_EQ(sharing.Repeats(), std::pair(0u, 0.0));
+}
+
 // The copy of epoch 0 was taken by another epoch while this worker still pulled it.
 TEST(Session, AnEvaluationWhoseCopyIsGoneEndsWithItsLease) {
   Driver d;

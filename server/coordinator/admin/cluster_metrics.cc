@@ -124,6 +124,9 @@ void AddJob(const JobStatus& job, MetricsText& metrics) {
         static_cast<double>(job.steps()));
   gauge("starling_job_epoch", "Epochs that are finished.", job.epoch());
   gauge("starling_job_workers", "Workers that are members of the job.", job.workers());
+  gauge("starling_job_late_workers",
+        "Members that were late, and whose part of each step a backup worker repeats.",
+        job.late_workers_size());
   gauge("starling_job_parameters", "Parameters of the model.",
         static_cast<double>(job.parameters()));
   if (job.has_train_loss())

@@ -56,8 +56,8 @@ Json JobJson(const JobStatus& job) {
 }
 
 Json WorkerJson(const WorkerStatus& worker) {
-  return Picked(worker,
-                {"name", "state", "job", "address", "clock", "version", "seconds_since_report"});
+  return Picked(worker, {"name", "state", "job", "address", "clock", "version",
+                         "seconds_since_report", "repeats", "late_seconds"});
 }
 
 Json ShardJson(const ShardStatus& shard) {

@@ -485,6 +485,13 @@ class Core {
   static std::string WhyNotReproducible(const Job& job, uint64_t end);  // "": it is, up to there
   void AddAverages(const Job& job, JobStatus& status) const;
   void AddWorkerMetrics(const Job& job, JobStatus& status) const;
+
+  // backup_workers.cc
+  const Worker* RepeatedBy(const Worker& worker) const;
+  double NewSamplesPerSecond(const Worker& worker) const;
+  void AddLateWorkers(const Job& job, JobStatus& status) const;
+
+  // status.cc
   void AddShardMetrics(const Job& job, JobStatus& status) const;
   static void AddReported(const Job& job, JobStatus& status);
   uint64_t StepsDone(const Job& job) const;

@@ -118,6 +118,7 @@ explain::Evidence Core::GatherEvidence(const Job& job) const {
   evidence.workers_min = job.spec().workers_min();
   evidence.workers_max = MostWorkers(job);
   evidence.micro_batches = job.spec().batch().micro_batches();
+  evidence.backup_workers = job.spec().workers_backup();
   if (!job.running()) return evidence;
   evidence.running_seconds = RunningSeconds(job);
   const absl::Time began = now_ - absl::Seconds(evidence.running_seconds);
@@ -181,6 +182,9 @@ void Core::AddMembers(const Job& job, explain::Evidence& evidence) const {
     explain::WorkerEvidence of = EvidenceOf(worker);
     of.member = member;
     if (!member) of.preparing_seconds = SecondsSince(worker.release_since);
+    for (const auto& [other, backup] : workers_) {
+      if (RepeatedBy(backup) == &worker) of.repeated_by = backup.name();
+    }
     evidence.workers.push_back(std::move(of));
     if (job.recovering && member && !worker.heard) {
       evidence.unheard.push_back(absl::StrCat("worker ", worker.name(), " (",

@@ -11,6 +11,7 @@
 #include "common/config/job_file.h"
 #include "common/data_plan/job_steps.h"
 #include "common/defences.h"
+#include "common/placement/layout.h"
 #include "common/protocol/limits.h"
 #include "server/coordinator/core/core.h"
 #include "server/coordinator/leases/lease_id.h"
@@ -65,13 +66,11 @@ void Core::StartPolicies(Job& job) {
 // BSP gives each worker a part of every step. A guard may end in BSP, too.
 absl::Status Core::CheckShares(const JobSpec& spec) {
   const bool bsp = spec.policy().kind() == Policy::BSP || spec.policy().has_guard();
-  if (!bsp || spec.workers_min() <= spec.batch().micro_batches()) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("workers.min: ", spec.workers_min(), " workers cannot share the ",
-                   spec.batch().micro_batches(),
-                   " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
+  const uint64_t sharing = SharingMembers(spec.workers_min(), spec.workers_backup());
+  if (!bsp || sharing <= spec.batch().micro_batches()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "workers.min: ", sharing, " workers cannot share the ", spec.batch().micro_batches(),
+      " micro-batches of a BSP step: raise batch.microBatches or lower workers.min"));
 }
 
 // In BSP, sums wait for their siblings. If the job was planned without memory for that (another

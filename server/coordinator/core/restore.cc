@@ -37,6 +37,7 @@ absl::Status ChangeWorkers(uint32_t least, uint32_t most, JobSpec& spec) {
   }
   spec.set_workers_min(least);
   spec.set_workers_max(most);
+  spec.set_workers_backup(std::min(spec.workers_backup(), most - 1));
   return absl::OkStatus();
 }
 

@@ -126,7 +126,8 @@ void Core::Schedule() {
 
 uint32_t Core::MostWorkers(const Job& job) {
   const uint32_t most = job.spec().workers_max();
-  return job.bsp() ? std::min(most, job.spec().batch().micro_batches()) : most;
+  const uint32_t useful = job.spec().batch().micro_batches() + job.spec().workers_backup();
+  return job.bsp() ? std::min(most, useful) : most;
 }
 
 // A job that loses workers goes on with those that are left, and so does one that goes back to a

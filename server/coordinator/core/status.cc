@@ -198,13 +198,14 @@ std::string Core::WhyNotReproducible(const Job& job, uint64_t end) {
 void Core::AddWorkerMetrics(const Job& job, JobStatus& status) const {
   double hidden = 0;
   for (const Member& member : job.state.roster().members()) {
-    const WorkerReport& report = workers_.at(member.worker()).report;
-    status.set_samples_per_second(status.samples_per_second() + report.samples_per_second());
-    hidden += report.hidden_share();
+    const Worker& worker = workers_.at(member.worker());
+    status.set_samples_per_second(status.samples_per_second() + NewSamplesPerSecond(worker));
+    hidden += worker.report.hidden_share();
   }
   const int members = job.state.roster().members_size();
   status.set_workers(static_cast<uint32_t>(members));
   if (members > 0) status.set_hidden_share(hidden / members);
+  AddLateWorkers(job, status);
 }
 
 void Core::AddShardMetrics(const Job& job, JobStatus& status) const {
@@ -273,6 +274,10 @@ WorkerStatus Core::StatusOf(const Worker& worker) const {
   auto job = jobs_.find(uid);
   if (job != jobs_.end()) status.set_job(job->second.name());
   status.set_state(StateOf(worker));
+  if (const Worker* late = RepeatedBy(worker); late != nullptr) {
+    status.set_repeats(late->name());
+    status.set_late_seconds(worker.report.repeats().late_seconds());
+  }
   return status;
 }
 

@@ -72,8 +72,8 @@ constexpr Cause kCauses[] = {
      "checkpoint, or to its start",
      "mend what the sentence names, and take checkpoints more often if too much was lost"},
     {"slow-worker", "x", "a worker takes longer for a sample than the others; than their median",
-     "see what else runs on its machine, and `starling doctor`; replace it, or raise the "
-     "staleness"},
+     "see what else runs on its machine, and `starling doctor`; replace it, raise the staleness, "
+     "or, in BSP, give the job backup workers (`workers.backup`)"},
     {"data-bound", "s", "workers wait for data; in each step",
      "raise `data.loading.threads` and `data.loading.readAheadMiB`, or bring the data nearer"},
     {"saturated-link", "bytes/s", "the link from a worker to a shard is full; what it carries",

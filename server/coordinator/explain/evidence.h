@@ -28,7 +28,8 @@ struct WorkerEvidence {
   double window_seconds = 0;     // span of `times` and `links`, up to its last report
   StepTimes times;               // growth within the window
   std::vector<LinkEvidence> links;
-  std::string trouble;  // see WorkerReport
+  std::string trouble;      // see WorkerReport
+  std::string repeated_by;  // the backup worker that computes its part of each step, too
 };
 
 // A member that was lost and has not returned.
@@ -107,6 +108,7 @@ struct Evidence {
   uint32_t workers_min = 0;
   uint32_t workers_max = 0;
   uint32_t micro_batches = 0;           // per step
+  uint32_t backup_workers = 0;          // as the job file says
   std::vector<WorkerEvidence> workers;  // that serve it or prepare to
   std::vector<LostEvidence> lost;
   std::vector<SetAsideEvidence> set_aside;

@@ -354,6 +354,17 @@ TEST(ExplainTest, SlowWorker) {
   ExpectSays(finding, "computing");
 }
 
+// What it costs is another worker, not time.
+TEST(ExplainTest, ASlowWorkerWhosePartIsRepeated) {
+  Evidence evidence = HealthyJob();
+  AddToPhase(evidence.workers[2], "forward", 0.175);
+  AddToAll(evidence, "pull", 0.4);
+  evidence.workers[2].repeated_by = "worker-1";
+  const std::vector<Finding> findings = Explain(evidence);
+  EXPECT_EQ(Causes(findings), "pull-bound slow-worker ");
+  ExpectSays(findings.back(), "no step waits for it, since worker-1 repeats its part");
+}
+
 TEST(ExplainTest, AWorkerThatIsSlowForItsData) {
   Evidence evidence = HealthyJob();
   AddToPhase(evidence.workers[0], "data", 0.35);
@@ -499,6 +510,8 @@ TEST(ExplainTest, UnevenShares) {
   evidence.policy.set_kind(Policy::BSP);  // 4 micro-batches, 3 workers
   AddToAll(evidence, "wait", 0.1);
   EXPECT_NEAR(Only(evidence, "uneven-shares").figure(), 100.0 / 3, 1e-6);
+  evidence.backup_workers = 1;  // two share 4
+  EXPECT_EQ(Causes(Explain(evidence)), "");
 }
 
 TEST(ExplainTest, StalenessWaitNamesWhoIsBehind) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/placement/layout.h"
 #include "server/coordinator/explain/explain.h"
 #include "server/coordinator/explain/findings.h"
 #include "server/coordinator/explain/shards.h"
@@ -33,7 +34,9 @@ const MeanStep& Middle(const Steps& steps, Get get) {
   return *sorted[sorted.size() / 2];
 }
 
-void FindSlowWorkers(const Steps& steps, Findings& findings) {
+// Whether one of them slows the job: a step does not wait for what a backup worker repeats.
+bool FindSlowWorkers(const Steps& steps, Findings& findings) {
+  bool slows = false;
   for (const MeanStep& step : steps) {
     std::vector<double> others;
     double others_data = 0;
@@ -48,14 +51,20 @@ void FindSlowWorkers(const Steps& steps, Findings& findings) {
     if (ratio < kSlowWorkerRatioMin) continue;
     const double more = step.own_per_sample() - median;
     const bool by_data = step.data / step.samples - others_data > more / 2;
-    findings.Add("slow-worker", step.worker->name, ratio,
-                 absl::StrFormat("worker %s takes %.3g times as long for a sample as the median of "
-                                 "the others, %s against %s, most of the difference in %s",
-                                 At(step.worker->name, step.worker->address), ratio,
-                                 TimeText(step.own_per_sample()), TimeText(median),
-                                 by_data ? "waiting for data" : "computing"),
-                 Weight::kSlows, 1 - 1 / ratio);
+    const std::string& by = step.worker->repeated_by;
+    findings.Add(
+        "slow-worker", step.worker->name, ratio,
+        absl::StrFormat(
+            "worker %s takes %.3g times as long for a sample as the median of "
+            "the others, %s against %s, most of the difference in %s%s",
+            At(step.worker->name, step.worker->address), ratio, TimeText(step.own_per_sample()),
+            TimeText(median), by_data ? "waiting for data" : "computing",
+            by.empty() ? ""
+                       : absl::StrCat("; no step waits for it, since ", by, " repeats its part")),
+        Weight::kSlows, by.empty() ? 1 - 1 / ratio : 0);
+    slows = slows || by.empty();
   }
+  return slows;
 }
 
 void FindDataBound(const Steps& steps, Findings& findings) {
@@ -183,8 +192,10 @@ void FindWaits(const Evidence& evidence, const Steps& steps, Findings& findings)
       [&](const MeanStep& a, const MeanStep& b) { return wait_share(a) < wait_share(b); });
   const double share = wait_share(longest);
   if (share < kPhaseShareMin) return;
-  const size_t members = std::count_if(evidence.workers.begin(), evidence.workers.end(),
-                                       [](const WorkerEvidence& worker) { return worker.member; });
+  const size_t members =
+      SharingMembers(std::count_if(evidence.workers.begin(), evidence.workers.end(),
+                                   [](const WorkerEvidence& worker) { return worker.member; }),
+                     evidence.backup_workers);
   const double uneven = LostToUnevenShares(evidence, members);
   if (uneven > share / 2) {
     findings.Add(
@@ -225,8 +236,7 @@ void FindIdle(const Evidence& evidence, const Steps& steps, Findings& findings) 
 void FindSlows(const Evidence& evidence, Findings& findings) {
   const Steps steps = MeanSteps(evidence);
   if (steps.empty()) return;
-  FindSlowWorkers(steps, findings);
-  const bool slow_worker = findings.Has("slow-worker");
+  const bool slow_worker = FindSlowWorkers(steps, findings);
   FindDataBound(steps, findings);
   const double waits = MedianOf(steps, [](const MeanStep& s) { return s.waits() / s.total(); });
   ShardLoads shards(evidence, MedianOf(steps, [](const MeanStep& s) { return s.total(); }));

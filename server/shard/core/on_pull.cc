@@ -8,6 +8,14 @@
 #include "server/shard/core/partition.h"
 
 namespace starling {
+namespace {
+
+uint32_t Micros(absl::Duration time) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Microseconds(time), 0,
+                                                   std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
 
 void Partition::OnPull(const FrameReceived& frame) {
   const FrameHeader& header = frame.header;
@@ -174,8 +182,12 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
     const uint64_t held = applied_.bsp() ? version : applied_.slice(slice).updates;
     send.header.loss_scale_log2 = static_cast<uint8_t>(LossScaleOf(slice, held));
   }
-  send.header.held_us = static_cast<uint32_t>(std::clamp<int64_t>(
-      absl::ToInt64Microseconds(now_ - pull.since), 0, std::numeric_limits<uint32_t>::max()));
+  send.header.held_us = Micros(now_ - pull.since);
+  if (config_.backup_workers && applied_.bsp() && IsTrainingRequest(pull.request)) {
+    const Lateness::Late late = FindSlice(pull.request.key.slice)->lateness.Of(version);
+    send.header.late = late.worker;
+    send.header.late_us = Micros(late.by);
+  }
   Do(std::move(send));
   if (!IsTrainingRequest(pull.request)) return;
   // How far the sender is ahead of the slowest replica, which is what the gate bounds. A BSP value

@@ -124,8 +124,10 @@ void Partition::AddToTree(BufferId payload) {
   if (outcome.duplicate) {
     ++counters_.duplicate_sums;
     Do(Release{payload});
-  } else if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value()) {
-    slice.overflowed = part.header.origin;
+  } else {
+    slice.lateness.Arrived(part.header.origin.worker, now_);
+    if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value())
+      slice.overflowed = part.header.origin;
   }
   for (const BufferId replaced : outcome.replaced) {
     ++counters_.replaced_sums;
@@ -153,6 +155,9 @@ void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum) {
     record.origin = *by;
   }
   ++counters_.sealed;
+  const auto version = static_cast<uint64_t>(record.clock) + 1;
+  slice.lateness.Sealed(version, now_);
+  if (slice.lateness.Of(version).worker.value != 0) ++counters_.late_steps;
   Waiters waiters;
   waiters.swap(slice.unsealed);
   if (slice.info.decided && !DefenceMasked(Defence::kDecisionHold))

@@ -30,6 +30,7 @@
 #include "common/reduce/subtree_sum.h"
 #include "server/shard/core/events.h"
 #include "server/shard/core/held_step.h"
+#include "server/shard/core/lateness.h"
 #include "server/shard/core/partition_config.h"
 #include "server/shard/core/partition_log.h"
 #include "server/shard/core/partition_state.h"
@@ -89,6 +90,7 @@ struct PartitionCounters {
   uint64_t fenced_records = 0;  // frames of replication of another view
   uint64_t captures = 0;        // for checkpoints
   uint64_t missed_captures = 0;
+  uint64_t late_steps = 0;  // of slices that were kept waiting by one worker
 };
 
 // How a copy starts.
@@ -148,6 +150,7 @@ class Partition {
     SubtreeSum tree;                   // BSP: sums of step Sealed()
     Waiters unsealed;                  // BSP: senders of the contributions in the tree
     std::optional<Origin> overflowed;  // BSP: sender of a contribution in the tree that overflowed
+    Lateness lateness;                 // BSP
   };
 
   // A contribution that is being verified or, in SSP and async, ordered but not applied yet.

@@ -382,6 +382,48 @@ TEST(PartitionBspTest, ACloseMustNameItsStep) {
               HasSubstr("bad-frame clock 3 lsn 0: the clock of job step 0 is that number; got 3"));
 }
 
+// Worker 3 repeats the part of worker 2, which is late at first. Who comes first counts, and all
+// are told who was late.
+TEST(PartitionBspTest, TheFirstResultForASubtreeWinsAndValuesNameTheLate) {
+  for (const bool backup_workers : {true, false}) {
+    TranscriptOptions options = Bsp();
+    options.backup_workers = backup_workers;
+    Transcript t(options);
+    t.Begin(3);
+    const auto step = [&t](uint64_t first, uint32_t late, absl::Duration by) {
+      t.Advance(absl::Milliseconds(100));
+      t.Contribute(1, 0, 0, first, 2);
+      t.Advance(by);
+      t.Verify(t.Push(late, 0, 0, first + 2, 2));
+      t.Apply(t.partition().log().ordered().value);
+    };
+    step(0, 2, absl::Milliseconds(100));
+    step(4, 2, absl::Milliseconds(900));
+    t.Text();
+    t.Pull(1, 0, 2);
+    t.Pull(3, 0, 1);
+    EXPECT_EQ(t.Text(), absl::StrCat(R"(
+c1 r1.1 pull s0 clock 2 min_lsn 0
+  c1 value #9 s0 clock 2 lsn 6 version 2)",
+                                     backup_workers ? " r2 late by 900ms" : "", R"(
+c3 r3.1 pull s0 clock 1 min_lsn 0
+  c3 value #10 s0 clock 1 lsn 5 version 1
+)"));
+    step(8, 3, absl::Milliseconds(1));
+    t.Text();
+    t.Push(2, 0, 0, 10, 2);
+    t.Pull(1, 0, 3);
+    EXPECT_EQ(t.Text(), R"(
+c2 r2.1 push s0 0:[10,12) b13
+  c2 ack #13 already-counted clock 0 lsn 7
+  release b13
+c1 r1.1 pull s0 clock 3 min_lsn 0
+  c1 value #14 s0 clock 3 lsn 7 version 3
+)");
+    EXPECT_EQ(t.partition().counters().late_steps, 1u);
+  }
+}
+
 // The digest over the log sees every record, in order.
 TEST(PartitionBspTest, TheStateDigestTellsLogsApart) {
   Transcript a(Bsp());

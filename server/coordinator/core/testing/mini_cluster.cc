@@ -262,6 +262,8 @@ void MiniCluster::Report(MiniWorker& worker) {
     if (!worker.idle_hands) Grow(worker.pace, worker.times);
     *report.mutable_times() = worker.times;
     for (const LinkStatus& link : worker.links) *report.add_links() = link;
+    report.set_samples_per_second(worker.samples_per_second);
+    if (worker.repeats.worker() != 0) *report.mutable_repeats() = worker.repeats;
   }
   const CallId held = std::exchange(worker.call, NewCall());
   Step(event::WorkerReport{worker.call, report});

@@ -241,11 +241,14 @@ struct ActionText {
   std::string operator()(const SendValue& a) const {
     const int log2 = a.header.loss_scale_log2;
     return absl::StrFormat(
-        "c%d value #%d s%d clock %d lsn %d %s %d%s%s", a.connection.value, a.header.request_id,
+        "c%d value #%d s%d clock %d lsn %d %s %d%s%s%s", a.connection.value, a.header.request_id,
         a.header.key.slice.value, a.header.clock, a.header.base_lsn.value,
         a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
         log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
-        a.header.held_us == 0 ? "" : absl::StrCat(" held ", a.header.held_us / 1000, "ms"));
+        a.header.held_us == 0 ? "" : absl::StrCat(" held ", a.header.held_us / 1000, "ms"),
+        a.header.late.value == 0
+            ? ""
+            : absl::StrFormat(" r%d late by %dms", a.header.late.value, a.header.late_us / 1000));
   }
   std::string operator()(const Release& a) const {
     return absl::StrCat("release b", a.buffer.value);

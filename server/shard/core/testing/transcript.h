@@ -29,6 +29,7 @@ struct TranscriptOptions {
   double decay = 0;
   double clip_norm = 0;      // of the whole gradient; all slices are clipped
   bool scales_loss = false;  // fp16
+  bool backup_workers = false;
   uint32_t reporters = 1;
   uint32_t partition = 0;
   uint64_t open_items_max = limits::kLeasesPerWorkerMax;
@@ -214,6 +215,7 @@ class Transcript {
     config.partition = PartitionId(options.partition);
     config.clip_norm = options.clip_norm;
     config.scales_loss = options.scales_loss;
+    config.backup_workers = options.backup_workers;
     for (uint32_t p = 0; p < options.reporters && decides; ++p)
       config.reporters.push_back(PartitionId(p));
     config.samples = options.samples;
