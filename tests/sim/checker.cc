@@ -105,6 +105,12 @@ void JobTruth::OnAccepted(PartitionId partition, const FrameHeader& push, RunId 
                                  push.origin.incarnation.value, " was taken by partition ",
                                  partition.value, ", in whose roster it is not"));
   }
+  const uint64_t sharing = SharingMembers(members.size(), workload_->spec.workers_backup());
+  for (uint64_t i = sharing; i < members.size(); ++i) {
+    if (members[i].worker != push.origin.worker) continue;
+    if (PolicyOf(push.policy).kind == PolicyKind::kBsp)
+      world_->Count("parts of a step from backup workers");
+  }
   if (push.key.run != run) world_->Violate(Promise::kG1, "a push of another run was taken");
   if (push.view < since || push.view > view)
     world_->Violate(Promise::kG1, "a push of another view was taken");

@@ -305,6 +305,7 @@ void ShardWatch::Count(const PartitionCounters& c) {
   world.Count("fenced records", c.fenced_records);
   world.Count("captures", c.captures);
   world.Count("missed captures", c.missed_captures);
+  world.Count("steps that waited for a late worker", c.late_steps);
 }
 
 std::string ShardWatch::ToString() const {

@@ -118,6 +118,15 @@ void SetPrecision(uint64_t seed, int number, Workload& w) {
   if (random.Chance(0.1)) w.overflows_from = random.Below(40);
 }
 
+// Gives some jobs backup workers, also those that only come to BSP later. Draws from its own random
+// numbers.
+void SetBackupWorkers(uint64_t seed, int number, Workload& w) {
+  Random random(Mix(seed, 915 + number));
+  const uint32_t most = std::min(2u, w.spec.workers_max() - 1);
+  if (most == 0 || !random.Chance(0.5)) return;
+  w.spec.set_workers_backup(static_cast<uint32_t>(random.Between(1, most)));
+}
+
 }  // namespace
 
 Workload MakeWorkload(uint64_t seed, int number) {
@@ -152,6 +161,7 @@ Workload MakeWorkload(uint64_t seed, int number) {
   SetWallTime(seed, number, w);
   w.spec.set_workers_min(static_cast<uint32_t>(random.Between(1, number > 0 ? 2 : 3)));
   w.spec.set_workers_max(static_cast<uint32_t>(random.Between(w.spec.workers_min(), 5)));
+  SetBackupWorkers(seed, number, w);
   if (random.Chance(0.5)) {
     w.spec.mutable_test()->mutable_csv()->set_path("/simulated/test");
     w.spec.mutable_evaluate()->set_every_epochs(static_cast<uint32_t>(random.Between(1, 2)));

@@ -1,0 +1,59 @@
+"""With a backup worker a slow worker is found out and named, and the bits stay."""
+
+import tempfile
+import unittest
+
+from tests.e2e.bsp_matrix_test import write_idx
+from tests.e2e.cluster import Cluster
+from tests.e2e.stragglers import Runs, waits
+
+WORKERS, MICRO_BATCHES, STEPS = 3, 8, 60
+WAIT, SLOW_WAIT = 0.005, 0.1
+
+
+class Stragglers(unittest.TestCase):
+    def test_a_slow_worker_is_named_and_the_bits_stay(self):
+        names = [f"worker-{i}" for i in range(WORKERS)]
+        flags = {name: waits(WAIT) for name in names}
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Cluster(shards=2, workers=WORKERS, flags_of=flags) as cluster,
+        ):
+            data = write_idx(folder, samples=MICRO_BATCHES * 20)
+            runs = Runs(cluster, data, MICRO_BATCHES)
+            repeats = {}  # whose part each backup worker has repeated
+            late, table = set(), [""]
+
+            def observe():
+                for worker in cluster.get("workers"):
+                    if worker.get("repeats"):
+                        repeats.setdefault(worker["name"], set()).add(worker["repeats"])
+                for job in cluster.get("jobs"):
+                    if job.get("lateWorkers"):
+                        late.update(job["lateWorkers"])
+                        table.append(cluster.cli("describe", "job", job["name"]).stdout)
+
+            runs.train("all-share", 0, STEPS, observe)
+            self.assertEqual(repeats, {})
+            runs.train("none-slow", 1, STEPS, observe)
+            self.assertEqual(len(repeats), 1, repeats)
+            (backup,) = repeats
+            slow = next(name for name in names if name != backup)
+            runs.restart(slow, SLOW_WAIT)
+            runs.train("one-slow", 1, STEPS, observe)
+            self.assertIn(slow, repeats[backup])
+            said = f"{slow}, late by"
+            self.assertTrue([text for text in late if text.startswith(said)], late)
+            self.assertIn(f"Late:          {slow}, late by", "".join(table))
+            self.assertIn("REPEATS", "".join(table))
+            self.assertEqual(len(runs.digests), 1, runs.digests)
+
+    def test_what_cannot_be_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder, Cluster(workers=1) as cluster:
+            runs = Runs(cluster, write_idx(folder, samples=64), MICRO_BATCHES)
+            with self.assertRaisesRegex(RuntimeError, "fewer than workers.max, 1, got 1"):
+                cluster.submit(runs.job("none-left", 1, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
