@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "common/placement/layout.h"
 #include "worker/core/core.h"
 
@@ -57,17 +58,37 @@ void Core::ForgetOldLateness(uint64_t step) {
   for (auto& [worker, us] : job_->late_us) us /= 2;
 }
 
-// Whose part it is to repeat next.
+// Whose part a backup worker is to repeat; 0: this worker is none.
+WorkerId Core::Repeated() const {
+  const std::optional<size_t> owner = PartOwner();
+  const WorkerId of = owner.has_value() ? job_->roster.members[*owner].worker : worker_;
+  return of == worker_ ? WorkerId() : of;
+}
+
+// The values of a step say who was late in the one before, when a unit waits for them already. It
+// starts over with that one's part, unless some of it was pushed.
+void Core::TurnToLatest() {
+  JobState& job = *job_;
+  if (job.backup == 0 || job.computing.value == 0) return;
+  const Unit& unit = job.units.at(job.computing);
+  const auto some = [](uint32_t ranges) { return ranges > 0; };
+  if (unit.repeats.value == 0 || absl::c_any_of(unit.arrived, some)) return;
+  if (unit.repeats == Repeated() || Repeated().value == 0) return;
+  const Clock next = std::exchange(job.clock, unit.clock);
+  if (WindingDown() || !HasTraining()) {
+    job.clock = next;
+    return;
+  }
+  AbandonComputing();  // the same step is the next to be started
+}
+
 void Core::AddRepeats(WorkerReport& report) const {
   const JobState& job = *job_;
-  if (job.backup == 0 || !job.bsp()) return;
-  const std::optional<size_t> owner = PartOwner();
-  if (!owner.has_value() || job.roster.members[*owner].worker == worker_) return;
-  const WorkerId repeated = job.roster.members[*owner].worker;
-  const auto late = job.late_us.find(repeated);
-  const auto slices = std::count_if(job.slices.begin(), job.slices.end(),
-                                    [](const SliceShape& slice) { return slice.contributes; });
+  const WorkerId repeated = job.bsp() ? Repeated() : WorkerId();
+  if (repeated.value == 0) return;
   report.mutable_repeats()->set_worker(repeated.value);
+  const auto late = job.late_us.find(repeated);
+  const auto slices = absl::c_count_if(job.slices, [](const auto& s) { return s.contributes; });
   if (late == job.late_us.end() || slices == 0) return;
   report.mutable_repeats()->set_late_seconds(1e-6 * static_cast<double>(late->second) /
                                              static_cast<double>(slices));

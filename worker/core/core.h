@@ -66,6 +66,7 @@ struct Unit {
   WorkRanges ranges;
   WorkRange item;       // the work that CLOSE names
   bool closes = false;  // false: evaluation, or extra work for a step that another unit closes
+  WorkerId repeats;     // a backup worker: whose part it is; 0: its own
   Lease lease;          // id 0: BSP training
   Clock clock = 0;
   uint64_t job_step = 0;
@@ -268,6 +269,8 @@ class Core {
 
   // backup.cc
   std::optional<size_t> PartOwner() const;
+  WorkerId Repeated() const;
+  void TurnToLatest();
   bool IsMember(WorkerId worker) const;
   void TakeLate(const FrameHeader& value);
   void ForgetOldLateness(uint64_t step);

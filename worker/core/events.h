@@ -216,6 +216,7 @@ struct Compute {
   Params params = Params::kLive;
   // SliceGradients are delivered together when all are complete, and if one is skipped, all are.
   bool whole = false;
+  WorkerId repeats;  // BSP: another member, whose part of the step it is, too; 0: none
 };
 
 // The unit is no longer wanted. Its remaining events are ignored and their buffers released. It may

@@ -40,7 +40,10 @@ void Core::Schedule() {
   if (!job_.has_value()) return;
   JobState& job = *job_;
   if (job.phase != JobPhase::kServing && job.phase != JobPhase::kLeaving) return;
-  if (job.bsp()) StartMissing();
+  if (job.bsp()) {
+    StartMissing();
+    TurnToLatest();
+  }
   bool started = true;
   while (started && job.computing.value == 0 && !WindingDown()) {
     started = false;
@@ -126,6 +129,7 @@ bool Core::StartStep() {
   unit.closes = true;
   unit.clock = job.clock++;
   unit.job_step = step;
+  unit.repeats = Repeated();
   job.step_work[unit.clock] = {job.roster.number, unit.ranges};
   Begin(std::move(unit));
   return true;
@@ -205,7 +209,8 @@ void Core::Begin(Unit unit) {
     job.computing = id;
     // In BSP the step's decision skips whole steps, so gradients need not wait for each other.
     const bool whole = train && !job.bsp() && job.description.spec().precision() == PRECISION_FP16;
-    Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params, whole});
+    Do(action::Compute{id, begun.ranges, clock, begun.job_step, begun.purpose, params, whole,
+                       begun.repeats});
     for (uint32_t s = 0; s < job.slices.size(); ++s) Want(SliceId(s), params, clock);
     return;
   }

@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "worker/core/testing/driver.h"
 
 namespace starling::session {
@@ -161,8 +164,10 @@ class BackupDriver : public Driver {
     GiveOrders();
     Ack(0);
   }
-  // The unit's values come, and it is computed and acked. The text is of what comes of it.
-  void Train(uint64_t unit, uint32_t late = 0, uint32_t late_us = 0) {
+  // Forgets the text of what came before.
+  void ValuesName(uint32_t late, uint32_t late_us) {
+    unit();
+    Forget();
     for (const FrameHeader& h : std::exchange(sent(), {})) {
       if (h.type != FrameType::kPull) continue;
       FrameHeader pull = h;
@@ -170,9 +175,19 @@ class BackupDriver : public Driver {
       pull.late_us = late_us;
       Answer(pull, FrameType::kValue, Answer::kNone, h.clock);
     }
-    Forget();
-    Compute(unit);
+  }
+  // The values of the unit come, and it is computed and acked.
+  void Train(uint32_t late = 0, uint32_t late_us = 0) {
+    ValuesName(late, late_us);
+    Compute(unit());
     Ack();
+  }
+  uint64_t unit() {  // that was begun last
+    for (absl::string_view line : absl::StrSplit(text(), '\n')) {
+      if (absl::ConsumePrefix(&line, "  compute unit "))
+        EXPECT_TRUE(absl::SimpleAtoi(line.substr(0, line.find(':')), &unit_));
+    }
+    return unit_;
   }
   std::pair<uint32_t, double> Repeats() {
     Wait(absl::Milliseconds(100));
@@ -180,43 +195,78 @@ class BackupDriver : public Driver {
     Wait(absl::Milliseconds(100));
     return {reported().repeats().worker(), reported().repeats().late_seconds()};
   }
+
+ private:
+  uint64_t unit_ = 0;
 };
 
 // Two of three share each step, 2 of 4 micro-batches each; worker 2 has the first ones in even
-// steps.
+// steps, and the last ones in odd steps.
 TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   BackupDriver d(1, {2, 3, 1});
-  EXPECT_EQ(d.Count("compute unit 1: train 0:[0,2) clock 0"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 0:[0,2) clock 0 step 0 repeats 2"), 1u) << d.text();
   EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
-  d.Train(1);
-  EXPECT_EQ(d.Count("compute unit 2: train 0:[6,8) clock 1"), 1u) << d.text();
-  EXPECT_EQ(d.Count("close train 0:[0,4)"), 2u) << d.text();
-  d.Train(2, /*late=*/3, 300'000);
-  EXPECT_EQ(d.Count("compute unit 3: train 0:[10,12) clock 2"), 1u) << d.text();
+  d.Train();
+  EXPECT_EQ(d.Count("close train 0:[0,4)"), 2u) << "like any member: " << d.text();
+  EXPECT_EQ(d.Count(": train 0:[6,8) clock 1 step 1 repeats 2"), 1u) << d.text();
+  // The unit of step 1 waits for its values when they say who was late.
+  d.Train(/*late=*/3, 300'000);
+  EXPECT_EQ(d.Count("abandon unit 2"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
+  EXPECT_EQ(d.Count("push slice 0 train 0:[4,6)"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 0:[10,12) clock 2 step 2 repeats 3"), 1u) << d.text();
   EXPECT_EQ(d.Repeats(), std::pair(3u, 0.3));
-  d.Train(3, /*late=*/2, 200'000);
-  EXPECT_EQ(d.Count("compute unit 4: train 0:[12,14) clock 3"), 1u) << "it cost less: " << d.text();
+  // The other one has cost less, and then more.
+  d.Train(/*late=*/2, 200'000);
+  EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
+  EXPECT_EQ(d.Count(": train 0:[12,14) clock 3 step 3 repeats 3"), 1u) << d.text();
   d.orders().set_epoch(1);
   d.GiveOrders();
-  d.Train(4, /*late=*/2, 200'000);
-  EXPECT_EQ(d.Count("compute unit 5: train 1:[0,2) clock 4"), 1u) << "it costs more: " << d.text();
+  d.Train(/*late=*/2, 200'000);
+  EXPECT_EQ(d.Count(": train 0:[14,16) clock 3 step 3 repeats 2"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 1:[0,2) clock 4 step 4 repeats 2"), 1u) << d.text();
   EXPECT_EQ(d.Repeats(), std::pair(2u, 0.4));
-  // Alone with one other, it repeats all; alone, it computes all.
-  d.SetRoster(4, {2, 1});
+}
+
+TEST(Session, ABackupWorkerDoesNotTurnWhenItHasPushedOrHolds) {
+  BackupDriver d(1, {2, 3, 1});
+  d.Train();
+  d.Gradient(d.unit(), 2);
+  d.ValuesName(/*late=*/3, 300'000);
+  EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
+  BackupDriver holds(1, {2, 3, 1});
+  holds.Train();
+  holds.orders().set_hold(true);
+  holds.GiveOrders();
+  holds.ValuesName(/*late=*/3, 300'000);
+  EXPECT_EQ(holds.Count("abandon"), 0u)
+      << "the policy may begin at the next step: " << holds.text();
+  holds.orders().set_hold(false);
+  holds.GiveOrders();
+  EXPECT_EQ(holds.Count("abandon"), 1u) << holds.text();
+  EXPECT_EQ(holds.Count(" step 1 repeats 3"), 1u) << holds.text();
+}
+
+TEST(Session, ABackupWorkerComputesWhatANewRosterAdds) {
+  BackupDriver d(1, {2, 3, 1});
+  d.Train(/*late=*/3, 300'000);
+  d.Forget();
+  d.SetRoster(4, {2, 1});  // it repeats all of step 1
   d.GiveOrders();
-  EXPECT_EQ(d.Count("compute unit 6: train 1:[2,4) clock 4"), 1u) << d.text();
+  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
+  EXPECT_EQ(d.Count(": train 0:[6,8) clock 1"), 1u) << d.text();
   d.SetRoster(5, {1});
   d.GiveOrders();
-  EXPECT_EQ(d.Repeats(), std::pair(0u, 0.0));
+  EXPECT_EQ(d.Repeats(), std::pair(0u, 0.0)) << "it is no backup worker";
 }
 
 TEST(Session, BackupWorkersRepeatDifferentMembers) {
   BackupDriver first(2, {2, 3, 4, 1, 5}), second(2, {2, 3, 4, 5, 1}), sharing(2, {1, 2, 3, 4, 5});
   for (BackupDriver* d : {&first, &second, &sharing}) {
-    d->Train(1);
-    d->Train(2, /*late=*/4, 300'000);
-    d->Train(3, /*late=*/3, 200'000);
-    d->Train(4, /*late=*/77, 900'000);  // no member
+    d->Train();
+    d->Train(/*late=*/4, 300'000);
+    d->Train(/*late=*/3, 200'000);
+    d->Train(/*late=*/77, 900'000);  // no member
   }
   EXPECT_EQ(first.Repeats(), std::pair(4u, 0.3));
   EXPECT_EQ(second.Repeats(), std::pair(3u, 0.2));

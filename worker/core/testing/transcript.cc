@@ -160,6 +160,7 @@ struct ActionText {
   std::string operator()(const action::Compute& a) const {
     return absl::StrCat("compute unit ", a.unit.value, ": ", Text(a.ranges), " clock ", a.clock,
                         " step ", a.job_step, a.whole ? " whole" : "",
+                        a.repeats.value == 0 ? "" : absl::StrCat(" repeats ", a.repeats.value),
                         a.params == Params::kSnapshot ? " on the snapshot" : "");
   }
   std::string operator()(const action::Abandon& a) const {
