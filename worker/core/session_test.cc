@@ -184,8 +184,8 @@ class BackupDriver : public Driver {
   }
   uint64_t unit() {  // that was begun last
     for (absl::string_view line : absl::StrSplit(text(), '\n')) {
-      if (absl::ConsumePrefix(&line, "  compute unit "))
-        EXPECT_TRUE(absl::SimpleAtoi(line.substr(0, line.find(':')), &unit_));
+      if (!absl::ConsumePrefix(&line, "  compute unit ")) continue;
+      EXPECT_TRUE(absl::SimpleAtoi(line.substr(0, line.find(':')), &unit_));
     }
     return unit_;
   }
@@ -250,14 +250,16 @@ TEST(Session, ABackupWorkerDoesNotTurnWhenItHasPushedOrHolds) {
 TEST(Session, ABackupWorkerComputesWhatANewRosterAdds) {
   BackupDriver d(1, {2, 3, 1});
   d.Train(/*late=*/3, 300'000);
-  d.Forget();
-  d.SetRoster(4, {2, 1});  // it repeats all of step 1
+  EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
+  d.SetRoster(4, {2, 1});
   d.GiveOrders();
   EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
-  EXPECT_EQ(d.Count(": train 0:[6,8) clock 1"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 0:[4,8) clock 1 step 1 repeats 2"), 1u) << d.text();
+  const uint64_t all = d.unit();
   d.SetRoster(5, {1});
   d.GiveOrders();
   EXPECT_EQ(d.Repeats(), std::pair(0u, 0.0)) << "it is no backup worker";
+  EXPECT_EQ(d.unit(), all) << "what it computes is its own now: " << d.text();
 }
 
 TEST(Session, BackupWorkersRepeatDifferentMembers) {
