@@ -10,7 +10,8 @@ void OpenRequests::Reserve(size_t requests) {
       requests, [](uint64_t i) { return Id(ShardId(), i); }, &open_);
 }
 
-void OpenRequests::Sent(ShardId shard, const FrameHeader& header, uint64_t flow, absl::Time now) {
+void OpenRequests::Sent(ShardId shard, const FrameHeader& header, uint64_t flow, WorkerId repeats,
+                        absl::Time now) {
   const Id id(shard, header.request_id);
   if (header.type == FrameType::kPull) {
     const bool evaluation = header.key.work.purpose == WorkPurpose::kEvaluate;
@@ -22,7 +23,8 @@ void OpenRequests::Sent(ShardId shard, const FrameHeader& header, uint64_t flow,
                .sent = now,
                .clock = header.clock,
                .slice = header.key.slice,
-               .flow = flow};
+               .flow = flow,
+               .repeats = repeats};
 }
 
 std::optional<OpenRequests::Request> OpenRequests::Answered(ShardId shard, uint64_t request_id) {

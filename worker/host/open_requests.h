@@ -23,13 +23,15 @@ class OpenRequests {
     Clock clock = 0;
     SliceId slice;
     uint64_t flow = 0;  // of a push; see common/trace/flow.h
+    WorkerId repeats;   // of a push: whose part it is, too; 0: nobody's
   };
 
   // This many more requests may be open without an allocation.
   void Reserve(size_t requests);
 
   // A pull replaces the previous one of its slice and purpose, which gets no answer.
-  void Sent(ShardId shard, const FrameHeader& header, uint64_t flow, absl::Time now);
+  void Sent(ShardId shard, const FrameHeader& header, uint64_t flow, WorkerId repeats,
+            absl::Time now);
   // Removes the request and returns it; nullopt: it is not open.
   std::optional<Request> Answered(ShardId shard, uint64_t request_id);
   void Forget(ShardId shard);  // its stream ended

@@ -16,7 +16,7 @@ class OpenRequestsTest : public testing::Test {
     header.request_id = id;
     header.key.slice = SliceId(slice);
     header.key.work.purpose = purpose;
-    requests_.Sent(ShardId(shard), header, 0, absl::UnixEpoch());
+    requests_.Sent(ShardId(shard), header, 0, WorkerId(), absl::UnixEpoch());
   }
   bool Answered(uint32_t shard, uint64_t id) {
     return requests_.Answered(ShardId(shard), id).has_value();

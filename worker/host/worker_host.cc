@@ -28,6 +28,18 @@ constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
 constexpr session::Params kBothCopies[] = {session::Params::kLive, session::Params::kSnapshot};
 
+// "push slice 3, repeats worker 2", "pull slice 3, worker 2 was late".
+std::string SpanName(const OpenRequests::Request& request, const FrameHeader& answer) {
+  if (request.type != FrameType::kPush) {
+    const uint32_t late = answer.late.value;
+    return absl::StrCat("pull slice ", request.slice.value,
+                        late == 0 ? "" : absl::StrCat(", worker ", late, " was late"));
+  }
+  const uint32_t repeats = request.repeats.value;
+  return absl::StrCat("push slice ", request.slice.value,
+                      repeats == 0 ? "" : absl::StrCat(", repeats worker ", repeats));
+}
+
 // Converts a time of the loop to SpanRing's clock.
 uint64_t SpanMicros(absl::Time time) {
   return std::chrono::duration_cast<std::chrono::microseconds>(ToSteady(time).time_since_epoch())
@@ -337,7 +349,8 @@ void WorkerHost::Remember(ShardId shard, const FrameHeader& header) {
                             ? 0
                             : FlowOf(header.key.run, header.key.slice, header.key.work,
                                      job_->description().spec().batch().micro_batches());
-  requests_.Sent(shard, header, flow, loop_->Now());
+  const bool push = header.type == FrameType::kPush;
+  requests_.Sent(shard, header, flow, push ? repeats_ : WorkerId(), loop_->Now());
   MeterRequests();
 }
 
@@ -354,8 +367,8 @@ SliceArrival WorkerHost::Answered(ShardId shard, const FrameHeader& header) {
   }
   if (request->type != FrameType::kClose) {
     const bool push = request->type == FrameType::kPush;
-    spans_->Record(absl::StrCat(push ? "push slice " : "pull slice ", request->slice.value),
-                   push ? SpanCategory::kPush : SpanCategory::kPull, sent_us, now_us,
+    spans_->Record(SpanName(*request, header), push ? SpanCategory::kPush : SpanCategory::kPull,
+                   sent_us, now_us,
                    {.clock = request->clock, .slice = request->slice.value, .flow = request->flow});
   }
   return {sent_us, now_us, header.held_us};
@@ -448,6 +461,7 @@ void WorkerHost::Do(action::Prefetch action) {
 void WorkerHost::Do(action::Compute action) {
   for (const WorkRange& range : action.ranges) asked_.erase(range);
   computing_ = action.purpose;
+  repeats_ = action.repeats;
   job_->copy(action.params).BeginUnit(action.unit);
   job_->Start(std::move(action));
 }

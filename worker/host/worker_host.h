@@ -147,6 +147,7 @@ class WorkerHost final : private UnitListener {
   std::shared_ptr<ServedJob> job_;
   std::pmr::set<WorkRange> asked_{&memory_};  // ranges requested ahead
   WorkPurpose computing_ = WorkPurpose::kTrain;
+  WorkerId repeats_;            // whose part of a step the current unit is, too; 0: nobody's
   WorkerMetrics metrics_;       // any thread
   admin::Readiness readiness_;  // any thread
   bool exited_ = false;
