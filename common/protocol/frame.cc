@@ -31,7 +31,7 @@ void Fields(IO& io, T& h) {
      h.key.work.first, h.partition, h.origin.replica, h.view, h.roster, h.origin.worker,
      h.origin.attempt, h.origin.incarnation, h.request_id, h.clock, h.base_lsn, h.min_lsn,
      h.samples, h.elements, h.payload_bytes, h.policy, h.digest, h.scalar, h.reporter, h.held_us,
-     h.late, h.late_us);
+     h.late_us, h.late_part);
 }
 
 // Plain fields, one behind the other, into memory that has room for them.
@@ -270,8 +270,8 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   if (h.held_us != 0 && h.type != FrameType::kValue) {
     return Refuse("held time", "0 but in values", h.held_us);
   }
-  if ((h.late.value != 0 || h.late_us != 0) && h.type != FrameType::kValue) {
-    return Refuse("late worker", "0 but in values", h.late.value);
+  if ((h.late_us != 0 || h.late_part != 0) && h.type != FrameType::kValue) {
+    return Refuse("late part", "0 but in values", h.late_part);
   }
   STARLING_RETURN_IF_ERROR(CheckLossScale(h));
   STARLING_RETURN_IF_ERROR(CheckWork(h.key.work));

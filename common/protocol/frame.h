@@ -110,10 +110,10 @@ struct FrameHeader {
   double scalar = 0;     // report: the squared norm; answer: the scale. Finite, not negative
 
   uint32_t held_us = 0;  // value only: how long the shard held the pull back
-  // Value only, BSP with backup workers: the worker whose part of the step that made this version
-  // came last, if it was late, and how long after all others'; 0: none was.
-  WorkerId late;
+  // Value only, BSP with backup workers: how long the step that made this version waited for one
+  // worker alone; 0: hardly. And for which contribution: its first micro-batch in the step.
   uint32_t late_us = 0;
+  uint32_t late_part = 0;
 
   // fp16: log2 of the loss scale: the one used (push), or the next one (value of kLossScaleSlice).
   // The gradient on the wire is already divided by it.

@@ -73,12 +73,12 @@ TEST(Frame, CarriesEveryAnswer) {
   }
 }
 
-TEST(Frame, AValueSaysHowLongItsPullWasHeldAndWhoWasLate) {
+TEST(Frame, AValueSaysHowLongItsPullWasHeldAndWhatWasLate) {
   FrameHeader value = Sample();
   value.type = FrameType::kValue;
   value.held_us = 0xDEADBEEF;
-  value.late = WorkerId(0xCAFE);
   value.late_us = 0xBEEFDEAD;
+  value.late_part = 0xCAFEDEAD;
   FrameHeader back;
   ASSERT_TRUE(DecodeFrameHeader(Encoded(value), &back).ok());
   EXPECT_EQ(back, value);
@@ -147,8 +147,8 @@ TEST(Frame, LayoutIsLittleEndianAndFixed) {
   header.scalar = 0.5;
   header.reporter = PartitionId(71);
   header.held_us = 73;
-  header.late = WorkerId(79);
-  header.late_us = 83;
+  header.late_us = 79;
+  header.late_part = 83;
   const Bytes bytes = Encoded(header);
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
   struct Place {

@@ -13,43 +13,80 @@ namespace {
 
 // Lateness counts half as much after so many steps.
 constexpr uint64_t kStepsToHalf = 1024;
+// A step is overdue when it takes so many times as long as the shortest of the last ones, and at
+// least a few ticks.
+constexpr int kOverdue = 2;
+constexpr absl::Duration kOverdueLeast = absl::Milliseconds(100);
 
 }  // namespace
+
+std::optional<size_t> Core::OwnIndex() const {
+  const auto& members = job_->roster.members;
+  const auto self = absl::c_find_if(members, [this](const auto& member) {
+    return member.worker == worker_ && member.incarnation == incarnation_;
+  });
+  if (self == members.end()) return std::nullopt;
+  return static_cast<size_t>(self - members.begin());
+}
+
+uint64_t Core::Sharing() const { return SharingMembers(job_->roster.members.size(), job_->backup); }
+
+// The part of the step that the member with this index has.
+WorkRanges Core::PartOf(size_t member, Clock step) const {
+  const JobState& job = *job_;
+  const uint64_t first = step % job.steps * job.micro_batches;
+  WorkRanges ranges;
+  for (const Subtree& tree : AssignSubtrees(step, member, Sharing(), job.micro_batches)) {
+    ranges.push_back({WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
+                      first + tree.first, tree.count});
+  }
+  return ranges;
+}
+
+// The members that share steps, by index: the latest first.
+Core::MemberIndices Core::Latest() const {
+  const JobState& job = *job_;
+  const auto late_us = [&](size_t i) {
+    const auto it = job.late_us.find(job.roster.members[i].worker);
+    return it == job.late_us.end() ? uint64_t{0} : it->second;
+  };
+  MemberIndices latest(Sharing());
+  std::iota(latest.begin(), latest.end(), 0);
+  absl::c_sort(latest, [&](size_t a, size_t b) {
+    return std::pair(late_us(b), a) < std::pair(late_us(a), b);
+  });
+  return latest;
+}
 
 // The index of the member whose part this worker computes: its own, or, as a backup worker, that of
 // the member that is its turn among the latest ones. Unset: this worker is no member.
 std::optional<size_t> Core::PartOwner() const {
-  const JobState& job = *job_;
-  const auto& members = job.roster.members;
-  const auto self = std::find_if(members.begin(), members.end(), [this](const auto& member) {
-    return member.worker == worker_ && member.incarnation == incarnation_;
-  });
-  if (self == members.end()) return std::nullopt;
-  const auto index = static_cast<size_t>(self - members.begin());
-  const uint64_t sharing = SharingMembers(members.size(), job.backup);
-  if (index < sharing) return index;
-  const auto late_us = [&](size_t i) {
-    const auto it = job.late_us.find(members[i].worker);
-    return it == job.late_us.end() ? uint64_t{0} : it->second;
-  };
-  absl::InlinedVector<size_t, 16> latest(sharing);
-  std::iota(latest.begin(), latest.end(), 0);
-  std::sort(latest.begin(), latest.end(), [&](size_t a, size_t b) {
-    return std::pair(late_us(b), a) < std::pair(late_us(a), b);
-  });
-  return latest[(index - sharing) % sharing];
+  const std::optional<size_t> self = OwnIndex();
+  const uint64_t sharing = Sharing();
+  if (!self.has_value() || *self < sharing) return self;
+  return Latest()[(*self - sharing) % sharing];
 }
 
-bool Core::IsMember(WorkerId worker) const {
-  const auto& members = job_->roster.members;
-  return std::any_of(members.begin(), members.end(),
-                     [&](const auto& member) { return member.worker == worker; });
+// Whose part a backup worker is to repeat; 0: this worker is none.
+WorkerId Core::Repeated() const {
+  const std::optional<size_t> owner = job_->backup > 0 ? PartOwner() : std::nullopt;
+  if (!owner.has_value()) return WorkerId();
+  const WorkerId of = job_->roster.members[*owner].worker;
+  return of == worker_ ? WorkerId() : of;
 }
 
-// A value says who was late in the step that made it.
-void Core::TakeLate(const FrameHeader& value) {
-  if (job_->backup == 0 || !IsMember(value.late)) return;
-  job_->late_us[value.late] += value.late_us;
+// A value says which part of the step that made it came late.
+void Core::TakeLate(Clock version, const FrameHeader& value) {
+  JobState& job = *job_;
+  if (job.backup == 0 || value.late_us == 0 || version == 0) return;
+  const Clock step = version - 1;
+  for (uint64_t member = 0; member < Sharing(); ++member) {
+    const Subtrees part = AssignSubtrees(step, member, Sharing(), job.micro_batches);
+    const bool has = absl::c_any_of(part, [&](const Subtree& tree) {
+      return tree.first <= value.late_part && value.late_part < tree.first + tree.count;
+    });
+    if (has) job.late_us[job.roster.members[member].worker] += value.late_us;
+  }
 }
 
 // A function of the step, so that all workers that are told the same agree.
@@ -58,21 +95,20 @@ void Core::ForgetOldLateness(uint64_t step) {
   for (auto& [worker, us] : job_->late_us) us /= 2;
 }
 
-// Whose part a backup worker is to repeat; 0: this worker is none.
-WorkerId Core::Repeated() const {
-  const std::optional<size_t> owner = PartOwner();
-  const WorkerId of = owner.has_value() ? job_->roster.members[*owner].worker : worker_;
-  return of == worker_ ? WorkerId() : of;
+void Core::ForgetLatenessOfStrangers() {
+  const auto& members = job_->roster.members;
+  absl::erase_if(job_->late_us, [&](const auto& late) {
+    return absl::c_none_of(members, [&](const auto& m) { return m.worker == late.first; });
+  });
 }
 
-// The values of a step say who was late in the one before, when a unit waits for them already. It
-// starts over with that one's part, unless some of it was pushed.
+// The values of a step say what was late in the one before, when a unit waits for them already. It
+// starts over with the part of the member that is the latest by now, unless some of it was pushed.
 void Core::TurnToLatest() {
   JobState& job = *job_;
   if (job.backup == 0 || job.computing.value == 0) return;
   const Unit& unit = job.units.at(job.computing);
-  const auto some = [](uint32_t ranges) { return ranges > 0; };
-  if (unit.repeats.value == 0 || absl::c_any_of(unit.arrived, some)) return;
+  if (!unit.closes || unit.repeats.value == 0 || unit.pushed_any()) return;
   if (unit.repeats == Repeated() || Repeated().value == 0) return;
   const Clock next = std::exchange(job.clock, unit.clock);
   if (WindingDown() || !HasTraining()) {
@@ -80,6 +116,44 @@ void Core::TurnToLatest() {
     return;
   }
   AbandonComputing();  // the same step is the next to be started
+}
+
+// A step is over: all that this worker sent of it is acked.
+void Core::NoteStep() {
+  JobState& job = *job_;
+  if (job.backup == 0) return;
+  if (job.stepped_at != absl::InfinitePast())
+    job.step_times[job.steps_timed++ % job.step_times.size()] = now_ - job.stepped_at;
+  job.stepped_at = now_;
+}
+
+// When the step that this unit closes is overdue: never, before enough steps were timed.
+absl::Time Core::OverdueAt(const Unit& unit) const {
+  const JobState& job = *job_;
+  if (job.steps_timed < job.step_times.size()) return absl::InfiniteFuture();
+  const absl::Duration shortest = *absl::c_min_element(job.step_times);
+  return std::max(job.stepped_at, unit.began) + std::max(kOverdue * shortest, kOverdueLeast);
+}
+
+// While a step is overdue, a backup worker that has computed what it repeats goes on with the parts
+// of the others, the latest first. What others deliver meanwhile counts as ever.
+void Core::HelpOverdueStep() {
+  JobState& job = *job_;
+  if (job.backup == 0 || WindingDown() || !job.member || job.presence != Presence::kActive) return;
+  const auto waits = absl::c_find_if(job.units, [](const auto& entry) {
+    const Unit& unit = entry.second;
+    return unit.purpose == WorkPurpose::kTrain && unit.closes && unit.computed;
+  });
+  if (waits == job.units.end() || now_ < OverdueAt(waits->second)) return;
+  if (Repeated().value == 0) return;
+  const Clock step = waits->second.clock;
+  const auto work = job.step_work.find(step);
+  if (work == job.step_work.end() || !MayPutOff(step)) return;
+  for (const size_t member : Latest()) {
+    WorkRanges missing = Missing(PartOf(member, step), work->second.ranges);
+    if (missing.empty()) continue;
+    return BeginMore(step, std::move(missing), job.roster.members[member].worker);
+  }
 }
 
 void Core::AddRepeats(WorkerReport& report) const {

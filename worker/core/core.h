@@ -2,6 +2,8 @@
 #ifndef STARLING_WORKER_CORE_CORE_H_
 #define STARLING_WORKER_CORE_CORE_H_
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -13,6 +15,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -70,6 +73,7 @@ struct Unit {
   Lease lease;          // id 0: BSP training
   Clock clock = 0;
   uint64_t job_step = 0;
+  absl::Time began;
 
   bool computed = false;
   std::vector<uint32_t> arrived;      // per slice: ranges whose gradient has arrived
@@ -78,6 +82,9 @@ struct Unit {
   uint32_t pushes_open = 0;
   uint32_t closes_open = 0;
 
+  bool pushed_any() const {
+    return std::any_of(arrived.begin(), arrived.end(), [](uint32_t ranges) { return ranges > 0; });
+  }
   bool done() const {
     return computed && partitions_left == 0 && closes_open == 0 && pushes_open == 0;
   }
@@ -154,6 +161,9 @@ struct JobState {
   std::pmr::map<Clock, StepWork> step_work;
   // BSP with backup workers: by how much members were late in all, in microseconds of all slices.
   absl::btree_map<WorkerId, uint64_t> late_us;
+  absl::Time stepped_at = absl::InfinitePast();   // when the last step was over
+  std::array<absl::Duration, 8> step_times = {};  // of the last steps
+  uint64_t steps_timed = 0;
   std::pmr::map<uint64_t, Request> requests;           // by request id, so in the order of sending
   std::pmr::map<uint64_t, Lease> done;                 // reported until orders drop them
   absl::btree_set<std::pair<ShardId, Answer>> warned;  // refusals that were logged
@@ -261,6 +271,8 @@ class Core {
   size_t TrainingUnits() const;
   bool Sealed(Clock step) const;
   WorkRanges Assigned(Clock step) const;
+  bool MayPutOff(Clock step) const;
+  void BeginMore(Clock step, WorkRanges ranges, WorkerId repeats);
   void Begin(Unit unit);
   void KeepCounts(Unit& unit);
   void Want(SliceId slice, Params params, Clock clock);
@@ -268,12 +280,20 @@ class Core {
   bool WindingDown() const;
 
   // backup.cc
+  using MemberIndices = absl::InlinedVector<size_t, 16>;
+  std::optional<size_t> OwnIndex() const;
+  uint64_t Sharing() const;
+  WorkRanges PartOf(size_t member, Clock step) const;
+  MemberIndices Latest() const;
   std::optional<size_t> PartOwner() const;
   WorkerId Repeated() const;
-  void TurnToLatest();
-  bool IsMember(WorkerId worker) const;
-  void TakeLate(const FrameHeader& value);
+  void TakeLate(Clock version, const FrameHeader& value);
   void ForgetOldLateness(uint64_t step);
+  void ForgetLatenessOfStrangers();
+  void TurnToLatest();
+  void NoteStep();
+  absl::Time OverdueAt(const Unit& unit) const;
+  void HelpOverdueStep();
   void AddRepeats(WorkerReport& report) const;
 
   // on_report.cc

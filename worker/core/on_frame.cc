@@ -91,7 +91,7 @@ void Core::OnValue(uint64_t id, const event::Frame& e) {
     seen = std::max(seen, h.base_lsn);
   }
   const Clock version = held.version;
-  if (!snapshot) TakeLate(h);
+  if (!snapshot) TakeLate(version, h);
   Drop(id);
   Do(action::InstallValue{slice, e.buffer, snapshot ? Params::kSnapshot : Params::kLive, version,
                           h.loss_scale_log2});

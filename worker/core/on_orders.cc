@@ -91,7 +91,7 @@ void Core::UpdateJob(const WorkerOrders& orders) {
   UpdateLeases(orders);
   if (RosterNumber(orders.roster().number()) < job.roster.number) return;
   TakeRoster(orders.roster(), &job.roster);
-  absl::erase_if(job.late_us, [this](const auto& late) { return !IsMember(late.first); });
+  ForgetLatenessOfStrangers();
   const bool was_member = job.member;
   job.member = std::any_of(
       job.roster.members.begin(), job.roster.members.end(),

@@ -107,6 +107,7 @@ void Core::MaybeDone(UnitId id) {
   if (unit.lease.id() != 0) job.done[unit.lease.id()] = unit.lease;
   news_ = true;
   if (!job.bsp() || unit.purpose != WorkPurpose::kTrain) return;
+  if (unit.closes) NoteStep();
   if (unit.closes && job.computing.value != 0) {
     const Unit& computing = job.units.at(job.computing);
     if (computing.purpose == WorkPurpose::kTrain && computing.clock == unit.clock)
@@ -160,6 +161,7 @@ void Core::DropTraining() {
   }
   DropRequests([](const Request& request) { return !IsEvaluationPull(request); });
   job.step_work.clear();
+  job.stepped_at = absl::InfinitePast();
   job.presence = Presence::kParked;
   job.answers_left = 0;
 }

@@ -43,6 +43,7 @@ void Core::Schedule() {
   if (job.bsp()) {
     StartMissing();
     TurnToLatest();
+    HelpOverdueStep();
   }
   bool started = true;
   while (started && job.computing.value == 0 && !WindingDown()) {
@@ -148,21 +149,35 @@ void Core::StartMissing() {
       work.roster = job.roster.number;
       continue;
     }
-    if (job.computing.value != 0) {
-      const Unit& computing = job.units.at(job.computing);
-      if (computing.purpose != WorkPurpose::kTrain || computing.clock <= step) return;
-      job.clock = computing.clock;
-      AbandonComputing();
-    }
+    if (!MayPutOff(step)) return;
     work.roster = job.roster.number;
-    Unit unit;
-    unit.ranges = std::move(missing);
-    unit.item = unit.ranges.front();
-    unit.clock = step;
-    unit.job_step = step;
-    work.ranges.insert(work.ranges.end(), unit.ranges.begin(), unit.ranges.end());
-    return Begin(std::move(unit));
+    return BeginMore(step, std::move(missing), WorkerId());
   }
+}
+
+// Whether nothing is being computed, or a later step that has to wait for this one anyway.
+bool Core::MayPutOff(Clock step) const {
+  if (job_->computing.value == 0) return true;
+  const Unit& computing = job_->units.at(job_->computing);
+  return computing.purpose == WorkPurpose::kTrain && computing.clock > step;
+}
+
+// Computes more of a step that another unit closes. Puts off what MayPutOff.
+void Core::BeginMore(Clock step, WorkRanges ranges, WorkerId repeats) {
+  JobState& job = *job_;
+  if (job.computing.value != 0) {
+    job.clock = job.units.at(job.computing).clock;
+    AbandonComputing();
+  }
+  Unit unit;
+  unit.ranges = std::move(ranges);
+  unit.item = unit.ranges.front();
+  unit.clock = step;
+  unit.job_step = step;
+  unit.repeats = repeats;
+  WorkRanges& done = job.step_work.at(step).ranges;
+  done.insert(done.end(), unit.ranges.begin(), unit.ranges.end());
+  Begin(std::move(unit));
 }
 
 // A value of version step + 1 proves that the step is sealed for that slice.
@@ -174,22 +189,14 @@ bool Core::Sealed(Clock step) const {
 }
 
 WorkRanges Core::Assigned(Clock step) const {
-  const JobState& job = *job_;
-  WorkRanges ranges;
   const std::optional<size_t> owner = PartOwner();
-  if (!owner.has_value()) return ranges;
-  const uint64_t sharing = SharingMembers(job.roster.members.size(), job.backup);
-  const uint64_t first = step % job.steps * job.micro_batches;
-  for (const Subtree& tree : AssignSubtrees(step, *owner, sharing, job.micro_batches)) {
-    ranges.push_back({WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),
-                      first + tree.first, tree.count});
-  }
-  return ranges;
+  return owner.has_value() ? PartOf(*owner, step) : WorkRanges();
 }
 
 void Core::Begin(Unit unit) {
   JobState& job = *job_;
   unit.id = UnitId(next_unit_++);
+  unit.began = now_;
   const bool train = unit.purpose == WorkPurpose::kTrain;
   if (train) {
     for (std::vector<uint32_t>* counts : {&unit.arrived, &unit.slices_left}) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/placement/layout.h"
 #include "worker/core/testing/driver.h"
 
 namespace starling::session {
@@ -153,27 +154,37 @@ TEST(Session, ComputesWhatANewRosterAdds) {
   ExpectGolden(d, "bsp_roster");
 }
 
-// A worker whose job has backup workers, as a member of this roster. Values name who was late.
+// A worker whose job has backup workers, as a member of this roster. Values say which part of the
+// step before came late.
 class BackupDriver : public Driver {
  public:
-  BackupDriver(uint32_t backup, const std::vector<uint32_t>& roster) : Driver(PolicyKind::kBsp) {
+  BackupDriver(uint32_t backup, const std::vector<uint32_t>& roster)
+      : Driver(PolicyKind::kBsp), roster_(roster), sharing_(roster.size() - backup) {
     orders().mutable_job()->mutable_spec()->set_workers_backup(backup);
+    orders().mutable_job()->mutable_spec()->mutable_stop()->set_epochs(9);
     orders().set_training_open(true);
+    orders().set_epoch(8);  // all of them are open
     Serve();
     SetRoster(3, roster);
     GiveOrders();
     Ack(0);
   }
-  // Forgets the text of what came before.
+  // Forgets the text of what came before. `late`: a member; 0: none was.
   void ValuesName(uint32_t late, uint32_t late_us) {
     unit();
     Forget();
+    const auto index = std::find(roster_.begin(), roster_.end(), late) - roster_.begin();
     for (const FrameHeader& h : std::exchange(sent(), {})) {
-      if (h.type != FrameType::kPull) continue;
+      if (h.type != FrameType::kPull) {
+        sent().push_back(h);
+        continue;
+      }
       FrameHeader pull = h;
-      pull.late = WorkerId(late);
-      pull.late_us = late_us;
-      Answer(pull, FrameType::kValue, Answer::kNone, h.clock);
+      if (late != 0 && h.clock > 0) {
+        pull.late_us = late_us;
+        pull.late_part = AssignSubtrees(h.clock - 1, index, sharing_, 4).back().first;
+      }
+      Answer(pull, FrameType::kValue, starling::Answer::kNone, h.clock);
     }
   }
   // The values of the unit come, and it is computed and acked.
@@ -197,6 +208,8 @@ class BackupDriver : public Driver {
   }
 
  private:
+  const std::vector<uint32_t> roster_;
+  const uint64_t sharing_;
   uint64_t unit_ = 0;
 };
 
@@ -209,7 +222,7 @@ TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   d.Train();
   EXPECT_EQ(d.Count("close train 0:[0,4)"), 2u) << "like any member: " << d.text();
   EXPECT_EQ(d.Count(": train 0:[6,8) clock 1 step 1 repeats 2"), 1u) << d.text();
-  // The unit of step 1 waits for its values when they say who was late.
+  // The unit of step 1 waits for its values when they say what was late.
   d.Train(/*late=*/3, 300'000);
   EXPECT_EQ(d.Count("abandon unit 2"), 1u) << d.text();
   EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
@@ -220,8 +233,6 @@ TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   d.Train(/*late=*/2, 200'000);
   EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
   EXPECT_EQ(d.Count(": train 0:[12,14) clock 3 step 3 repeats 3"), 1u) << d.text();
-  d.orders().set_epoch(1);
-  d.GiveOrders();
   d.Train(/*late=*/2, 200'000);
   EXPECT_EQ(d.Count(": train 0:[14,16) clock 3 step 3 repeats 2"), 1u) << d.text();
   EXPECT_EQ(d.Count(": train 1:[0,2) clock 4 step 4 repeats 2"), 1u) << d.text();
@@ -239,8 +250,7 @@ TEST(Session, ABackupWorkerDoesNotTurnWhenItHasPushedOrHolds) {
   holds.orders().set_hold(true);
   holds.GiveOrders();
   holds.ValuesName(/*late=*/3, 300'000);
-  EXPECT_EQ(holds.Count("abandon"), 0u)
-      << "the policy may begin at the next step: " << holds.text();
+  EXPECT_EQ(holds.Count("abandon"), 0u) << "no unit may begin: " << holds.text();
   holds.orders().set_hold(false);
   holds.GiveOrders();
   EXPECT_EQ(holds.Count("abandon"), 1u) << holds.text();
@@ -249,7 +259,8 @@ TEST(Session, ABackupWorkerDoesNotTurnWhenItHasPushedOrHolds) {
 
 TEST(Session, ABackupWorkerComputesWhatANewRosterAdds) {
   BackupDriver d(1, {2, 3, 1});
-  d.Train(/*late=*/3, 300'000);
+  d.Train();
+  d.ValuesName(/*late=*/3, 300'000);
   EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
   d.SetRoster(4, {2, 1});
   d.GiveOrders();
@@ -266,13 +277,51 @@ TEST(Session, BackupWorkersRepeatDifferentMembers) {
   BackupDriver first(2, {2, 3, 4, 1, 5}), second(2, {2, 3, 4, 5, 1}), sharing(2, {1, 2, 3, 4, 5});
   for (BackupDriver* d : {&first, &second, &sharing}) {
     d->Train();
-    d->Train(/*late=*/4, 300'000);
+    d->Train(/*late=*/d == &sharing ? 3 : 4, 300'000);
     d->Train(/*late=*/3, 200'000);
-    d->Train(/*late=*/77, 900'000);  // no member
   }
   EXPECT_EQ(first.Repeats(), std::pair(4u, 0.3));
   EXPECT_EQ(second.Repeats(), std::pair(3u, 0.2));
   EXPECT_EQ(sharing.Repeats(), std::pair(0u, 0.0));
+}
+
+// Eight steps of 300 ms, and then one that waits.
+TEST(Session, ABackupWorkerHelpsWithAStepThatIsOverdue) {
+  BackupDriver d(1, {2, 3, 1});
+  for (int step = 0; step < 9; ++step) {
+    d.Train();
+    d.Wait(absl::Milliseconds(300));
+  }
+  d.ValuesName(0, 0);
+  d.Compute(d.unit());  // of step 9, which is not sealed
+  EXPECT_EQ(d.Count(": train 2:[8,10) clock 10 step 10 repeats 2"), 1u) << d.text();
+  d.Wait(absl::Milliseconds(299));
+  EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
+  d.Wait(absl::Milliseconds(1));
+  EXPECT_EQ(d.Count("abandon"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 2:[4,6) clock 9 step 9 repeats 3"), 1u) << d.text();
+  d.Wait(absl::Seconds(1));
+  EXPECT_EQ(d.Count("compute unit"), 2u) << "there is nobody else: " << d.text();
+  // The step is sealed meanwhile: on to the next one.
+  d.Forget();
+  d.Ack();
+  EXPECT_EQ(d.Count("abandon"), 1u) << d.text();
+  EXPECT_EQ(d.Count(": train 2:[8,10) clock 10 step 10 repeats 2"), 1u) << d.text();
+}
+
+TEST(Session, OnlyABackupWorkerHelps) {
+  for (const uint32_t backup : {0, 1}) {
+    BackupDriver d(backup, {1, 2, 3});
+    for (int step = 0; step < 9; ++step) {
+      d.Train();
+      d.Wait(absl::Milliseconds(300));
+    }
+    d.ValuesName(0, 0);
+    d.Compute(d.unit());
+    d.Forget();
+    d.Wait(absl::Seconds(10));
+    EXPECT_EQ(d.Count("compute unit") + d.Count("abandon"), 0u) << d.text();
+  }
 }
 
 // The copy of epoch 0 was taken by another epoch while this worker still pulled it.

@@ -28,12 +28,12 @@ constexpr absl::Duration kComplaintInterval = absl::Seconds(5);
 constexpr absl::Duration kMeterWindow = absl::Seconds(2);
 constexpr session::Params kBothCopies[] = {session::Params::kLive, session::Params::kSnapshot};
 
-// "push slice 3, repeats worker 2", "pull slice 3, worker 2 was late".
+// "push slice 3, repeats worker 2", "pull slice 3, 812 ms for one part".
 std::string SpanName(const OpenRequests::Request& request, const FrameHeader& answer) {
   if (request.type != FrameType::kPush) {
-    const uint32_t late = answer.late.value;
+    const uint32_t late_ms = answer.late_us / 1000;
     return absl::StrCat("pull slice ", request.slice.value,
-                        late == 0 ? "" : absl::StrCat(", worker ", late, " was late"));
+                        late_ms == 0 ? "" : absl::StrCat(", ", late_ms, " ms for one part"));
   }
   const uint32_t repeats = request.repeats.value;
   return absl::StrCat("push slice ", request.slice.value,

@@ -11,51 +11,52 @@ constexpr WorkerId kOne(1), kTwo(2), kThree(3);
 
 absl::Time At(int ms) { return absl::UnixEpoch() + absl::Milliseconds(ms); }
 
-// A step of 100 ms in which these parts come, the last one of which completes it.
 struct Part {
   WorkerId worker;
   int ms;
+  uint32_t part = 0;
 };
+// In a step of 100 ms in which these parts come, the last one of which completes it.
 Lateness::Late LateIn(const std::vector<Part>& parts) {
   Lateness lateness;
-  lateness.Arrived(kOne, At(-1));
+  lateness.Arrived(kOne, 0, At(-1));
   lateness.Sealed(1, At(0));
-  for (const Part& part : parts) lateness.Arrived(part.worker, At(part.ms));
+  for (const Part& part : parts) lateness.Arrived(part.worker, part.part, At(part.ms));
   lateness.Sealed(2, At(parts.back().ms));
   return lateness.Of(2);
 }
 
 TEST(LatenessTest, TheLastOneIsLateByWhatOthersWaited) {
-  EXPECT_EQ(LateIn({{kOne, 40}, {kTwo, 50}, {kThree, 100}}),
-            (Lateness::Late{kThree, absl::Milliseconds(50)}));
-  // Its part may come in pieces.
-  EXPECT_EQ(LateIn({{kOne, 40}, {kThree, 60}, {kTwo, 70}, {kThree, 99}, {kThree, 100}}),
-            (Lateness::Late{kThree, absl::Milliseconds(30)}));
+  EXPECT_EQ(LateIn({{kOne, 40, 0}, {kTwo, 50, 2}, {kThree, 100, 3}}),
+            (Lateness::Late{absl::Milliseconds(50), 3}));
+  // One worker's may come in pieces, and it may send another one's part, too.
+  EXPECT_EQ(LateIn({{kOne, 40}, {kThree, 60, 8}, {kTwo, 70}, {kThree, 99, 10}, {kThree, 100, 4}}),
+            (Lateness::Late{absl::Milliseconds(30), 4}));
 }
 
 TEST(LatenessTest, AShortWaitSaysNothing) {
-  EXPECT_EQ(LateIn({{kOne, 88}, {kTwo, 100}}), Lateness::Late());
-  EXPECT_EQ(LateIn({{kOne, 87}, {kTwo, 100}}).worker, kTwo);
+  EXPECT_EQ(LateIn({{kOne, 88}, {kTwo, 100, 5}}), Lateness::Late());
+  EXPECT_EQ(LateIn({{kOne, 87}, {kTwo, 100, 5}}), (Lateness::Late{absl::Milliseconds(13), 5}));
 }
 
 TEST(LatenessTest, WhoComputesAStepAloneIsNotLate) {
-  EXPECT_EQ(LateIn({{kOne, 20}, {kOne, 100}}), Lateness::Late());
+  EXPECT_EQ(LateIn({{kOne, 20}, {kOne, 100, 5}}), Lateness::Late());
 }
 
 TEST(LatenessTest, OfTheNewestVersionAlone) {
   Lateness lateness;
   EXPECT_EQ(lateness.Of(0), Lateness::Late());
-  lateness.Arrived(kOne, At(0));
-  lateness.Arrived(kTwo, At(50));
+  lateness.Arrived(kOne, 0, At(0));
+  lateness.Arrived(kTwo, 4, At(50));
   lateness.Sealed(1, At(50));
   EXPECT_EQ(lateness.Of(1), Lateness::Late()) << "how long the first step took is not known";
-  lateness.Arrived(kOne, At(60));
-  lateness.Arrived(kTwo, At(100));
+  lateness.Arrived(kOne, 0, At(60));
+  lateness.Arrived(kTwo, 4, At(100));
   lateness.Sealed(2, At(100));
-  EXPECT_EQ(lateness.Of(2), (Lateness::Late{kTwo, absl::Milliseconds(40)}));
+  EXPECT_EQ(lateness.Of(2), (Lateness::Late{absl::Milliseconds(40), 4}));
   EXPECT_EQ(lateness.Of(1), Lateness::Late());
-  lateness.Arrived(kTwo, At(140));
-  lateness.Arrived(kOne, At(141));
+  lateness.Arrived(kTwo, 4, At(140));
+  lateness.Arrived(kOne, 0, At(141));
   lateness.Sealed(3, At(141));
   EXPECT_EQ(lateness.Of(3), Lateness::Late());
   EXPECT_EQ(lateness.Of(2), Lateness::Late());

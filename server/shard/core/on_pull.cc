@@ -185,8 +185,8 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
   send.header.held_us = Micros(now_ - pull.since);
   if (config_.backup_workers && applied_.bsp() && IsTrainingRequest(pull.request)) {
     const Lateness::Late late = FindSlice(pull.request.key.slice)->lateness.Of(version);
-    send.header.late = late.worker;
     send.header.late_us = Micros(late.by);
+    send.header.late_part = late.part;
   }
   Do(std::move(send));
   if (!IsTrainingRequest(pull.request)) return;

@@ -125,7 +125,7 @@ void Partition::AddToTree(BufferId payload) {
     ++counters_.duplicate_sums;
     Do(Release{payload});
   } else {
-    slice.lateness.Arrived(part.header.origin.worker, now_);
+    slice.lateness.Arrived(part.header.origin.worker, first, now_);
     if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value())
       slice.overflowed = part.header.origin;
   }
@@ -157,7 +157,7 @@ void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum) {
   ++counters_.sealed;
   const auto version = static_cast<uint64_t>(record.clock) + 1;
   slice.lateness.Sealed(version, now_);
-  if (slice.lateness.Of(version).worker.value != 0) ++counters_.late_steps;
+  if (slice.lateness.Of(version).by > absl::ZeroDuration()) ++counters_.late_steps;
   Waiters waiters;
   waiters.swap(slice.unsealed);
   if (slice.info.decided && !DefenceMasked(Defence::kDecisionHold))

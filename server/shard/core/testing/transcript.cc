@@ -246,9 +246,9 @@ struct ActionText {
         a.source == ValueSource::kCutCopy ? "copy" : "version", a.version,
         log2 == 0 ? "" : absl::StrCat(" loss scale 2^", log2),
         a.header.held_us == 0 ? "" : absl::StrCat(" held ", a.header.held_us / 1000, "ms"),
-        a.header.late.value == 0
-            ? ""
-            : absl::StrFormat(" r%d late by %dms", a.header.late.value, a.header.late_us / 1000));
+        a.header.late_us == 0 ? ""
+                              : absl::StrFormat(" micro-batch %d late by %dms", a.header.late_part,
+                                                a.header.late_us / 1000));
   }
   std::string operator()(const Release& a) const {
     return absl::StrCat("release b", a.buffer.value);
