@@ -43,14 +43,19 @@ class Runs:
 
     def restart(self, worker, wait):
         """Starts it again, with micro-batches that take so long."""
+        before = self.status(worker)["incarnation"]
         self.cluster.flags_of[worker] = waits(wait)
         self.cluster.kill(worker)
         self.cluster.start_worker(worker)
-        idle = lambda: self.state(worker) == "idle"
-        wait_until(idle, 60, f"{worker} to be idle")
 
-    def state(self, worker):
-        return next(w["state"] for w in self.cluster.get("workers") if w["name"] == worker)
+        def back():
+            status = self.status(worker)
+            return status["incarnation"] != before and status["state"] == "idle"
+
+        wait_until(back, 60, f"{worker} to be back")
+
+    def status(self, worker):
+        return next(w for w in self.cluster.get("workers") if w["name"] == worker)
 
     def job(self, name, backup, steps):
         size = self.cluster.workers

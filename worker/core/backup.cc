@@ -148,7 +148,7 @@ void Core::HelpOverdueStep() {
   if (Repeated().value == 0) return;
   const Clock step = waits->second.clock;
   const auto work = job.step_work.find(step);
-  if (work == job.step_work.end() || !MayPutOff(step)) return;
+  if (work == job.step_work.end() || Sealed(step) || !MayPutOff(step)) return;
   for (const size_t member : Latest()) {
     WorkRanges missing = Missing(PartOf(member, step), work->second.ranges);
     if (missing.empty()) continue;

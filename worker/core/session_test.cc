@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -200,11 +201,13 @@ class BackupDriver : public Driver {
     }
     return unit_;
   }
-  std::pair<uint32_t, double> Repeats() {
+  // Whose part it says to repeat, and the milliseconds by which that one was late.
+  std::pair<uint32_t, int64_t> Repeats() {
     Wait(absl::Milliseconds(100));
     GiveOrders();
     Wait(absl::Milliseconds(100));
-    return {reported().repeats().worker(), reported().repeats().late_seconds()};
+    const starling::Repeats& told = reported().repeats();
+    return {told.worker(), std::llround(1e3 * told.late_seconds())};
   }
 
  private:
@@ -218,7 +221,7 @@ class BackupDriver : public Driver {
 TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   BackupDriver d(1, {2, 3, 1});
   EXPECT_EQ(d.Count(": train 0:[0,2) clock 0 step 0 repeats 2"), 1u) << d.text();
-  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
+  EXPECT_EQ(d.Repeats(), std::pair(2u, int64_t{0}));
   d.Train();
   EXPECT_EQ(d.Count("close train 0:[0,4)"), 2u) << "like any member: " << d.text();
   EXPECT_EQ(d.Count(": train 0:[6,8) clock 1 step 1 repeats 2"), 1u) << d.text();
@@ -228,7 +231,7 @@ TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
   EXPECT_EQ(d.Count("push slice 0 train 0:[4,6)"), 1u) << d.text();
   EXPECT_EQ(d.Count(": train 0:[10,12) clock 2 step 2 repeats 3"), 1u) << d.text();
-  EXPECT_EQ(d.Repeats(), std::pair(3u, 0.3));
+  EXPECT_EQ(d.Repeats(), std::pair(3u, int64_t{300}));
   // The other one has cost less, and then more.
   d.Train(/*late=*/2, 200'000);
   EXPECT_EQ(d.Count("abandon"), 0u) << d.text();
@@ -236,7 +239,7 @@ TEST(Session, ABackupWorkerRepeatsThePartOfTheLatestMember) {
   d.Train(/*late=*/2, 200'000);
   EXPECT_EQ(d.Count(": train 0:[14,16) clock 3 step 3 repeats 2"), 1u) << d.text();
   EXPECT_EQ(d.Count(": train 1:[0,2) clock 4 step 4 repeats 2"), 1u) << d.text();
-  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.4));
+  EXPECT_EQ(d.Repeats(), std::pair(2u, int64_t{400}));
 }
 
 TEST(Session, ABackupWorkerDoesNotTurnWhenItHasPushedOrHolds) {
@@ -264,12 +267,12 @@ TEST(Session, ABackupWorkerComputesWhatANewRosterAdds) {
   EXPECT_EQ(d.Count(": train 0:[4,6) clock 1 step 1 repeats 3"), 1u) << d.text();
   d.SetRoster(4, {2, 1});
   d.GiveOrders();
-  EXPECT_EQ(d.Repeats(), std::pair(2u, 0.0));
+  EXPECT_EQ(d.Repeats(), std::pair(2u, int64_t{0}));
   EXPECT_EQ(d.Count(": train 0:[4,8) clock 1 step 1 repeats 2"), 1u) << d.text();
   const uint64_t all = d.unit();
   d.SetRoster(5, {1});
   d.GiveOrders();
-  EXPECT_EQ(d.Repeats(), std::pair(0u, 0.0)) << "it is no backup worker";
+  EXPECT_EQ(d.Repeats(), std::pair(0u, int64_t{0})) << "it is no backup worker";
   EXPECT_EQ(d.unit(), all) << "what it computes is its own now: " << d.text();
 }
 
@@ -280,9 +283,9 @@ TEST(Session, BackupWorkersRepeatDifferentMembers) {
     d->Train(/*late=*/d == &sharing ? 3 : 4, 300'000);
     d->Train(/*late=*/3, 200'000);
   }
-  EXPECT_EQ(first.Repeats(), std::pair(4u, 0.3));
-  EXPECT_EQ(second.Repeats(), std::pair(3u, 0.2));
-  EXPECT_EQ(sharing.Repeats(), std::pair(0u, 0.0));
+  EXPECT_EQ(first.Repeats(), std::pair(4u, int64_t{300}));
+  EXPECT_EQ(second.Repeats(), std::pair(3u, int64_t{200}));
+  EXPECT_EQ(sharing.Repeats(), std::pair(0u, int64_t{0}));
 }
 
 // Eight steps of 300 ms, and then one that waits.

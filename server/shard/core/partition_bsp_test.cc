@@ -404,21 +404,21 @@ TEST(PartitionBspTest, TheFirstResultForASubtreeWinsAndValuesNameTheLatePart) {
     t.Pull(3, 0, 1);
     EXPECT_EQ(t.Text(), absl::StrCat(R"(
 c1 r1.1 pull s0 clock 2 min_lsn 0
-  c1 value #9 s0 clock 2 lsn 6 version 2)",
+  c1 value #8 s0 clock 2 lsn 6 version 2)",
                                      backup_workers ? " micro-batch 2 late by 900ms" : "", R"(
 c3 r3.1 pull s0 clock 1 min_lsn 0
-  c3 value #10 s0 clock 1 lsn 5 version 1
+  c3 value #9 s0 clock 1 lsn 5 version 1
 )"));
     step(8, 3, absl::Milliseconds(1));
     t.Text();
     t.Push(2, 0, 0, 10, 2);
     t.Pull(1, 0, 3);
     EXPECT_EQ(t.Text(), R"(
-c2 r2.1 push s0 0:[10,12) b13
-  c2 ack #13 already-counted clock 0 lsn 7
-  release b13
+c2 r2.1 push s0 0:[10,12) b12
+  c2 ack #12 already-counted clock 0 lsn 7
+  release b12
 c1 r1.1 pull s0 clock 3 min_lsn 0
-  c1 value #14 s0 clock 3 lsn 7 version 3
+  c1 value #13 s0 clock 3 lsn 7 version 3
 )");
     EXPECT_EQ(t.partition().counters().late_steps, 1u);
   }
