@@ -11,8 +11,8 @@
 namespace starling::session {
 namespace {
 
-// Lateness counts half as much after so many steps.
-constexpr uint64_t kStepsToHalf = 1024;
+// Lateness counts half as much after so many steps, so that who is late now comes before who was.
+constexpr uint64_t kStepsToHalf = 16;
 // A step is overdue when it takes so many times as long as the shortest of the last ones, and at
 // least a few ticks.
 constexpr int kOverdue = 2;
@@ -48,7 +48,7 @@ Core::MemberIndices Core::Latest() const {
   const JobState& job = *job_;
   const auto late_us = [&](size_t i) {
     const auto it = job.late_us.find(job.roster.members[i].worker);
-    return it == job.late_us.end() ? uint64_t{0} : it->second;
+    return it == job.late_us.end() ? uint64_t{0} : it->second.lately;
   };
   MemberIndices latest(Sharing());
   std::iota(latest.begin(), latest.end(), 0);
@@ -80,19 +80,43 @@ void Core::TakeLate(Clock version, const FrameHeader& value) {
   JobState& job = *job_;
   if (job.backup == 0 || value.late_us == 0 || version == 0) return;
   const Clock step = version - 1;
+  Clock& counted = job.late_counted[value.key.slice];  // it may be pulled more than once
+  if (version <= counted) return;
+  counted = version;
+  uint32_t smallest = job.micro_batches;
+  uint32_t has = 0;
+  uint64_t late = 0;
   for (uint64_t member = 0; member < Sharing(); ++member) {
-    const Subtrees part = AssignSubtrees(step, member, Sharing(), job.micro_batches);
-    const bool has = absl::c_any_of(part, [&](const Subtree& tree) {
-      return tree.first <= value.late_part && value.late_part < tree.first + tree.count;
-    });
-    if (has) job.late_us[job.roster.members[member].worker] += value.late_us;
+    uint32_t count = 0;
+    for (const Subtree& tree : AssignSubtrees(step, member, Sharing(), job.micro_batches)) {
+      count += tree.count;
+      if (tree.first <= value.late_part && value.late_part < tree.first + tree.count) late = member;
+    }
+    smallest = std::min(smallest, count);
+    if (late == member) has = count;
   }
+  if (value.late_us <= MicrosOfMore(has, smallest)) return;
+  JobState::LateSums& sums = job.late_us[job.roster.members[late].worker];
+  sums.lately += value.late_us;
+  sums.in_all += value.late_us;
+}
+
+// By how much longer the larger part of a step takes: shares are not even where the number of
+// members is no power of two.
+uint64_t Core::MicrosOfMore(uint32_t larger, uint32_t smaller) const {
+  const JobState& job = *job_;
+  if (larger <= smaller) return 0;
+  if (job.steps_timed < job.step_times.size()) return UINT64_MAX;
+  const absl::Duration shortest = *absl::c_min_element(job.step_times);
+  return static_cast<uint64_t>(absl::ToInt64Microseconds(shortest) * (larger - smaller) / larger);
 }
 
 // A function of the step, so that all workers that are told the same agree.
 void Core::ForgetOldLateness(uint64_t step) {
-  if (step % kStepsToHalf != 0) return;
-  for (auto& [worker, us] : job_->late_us) us /= 2;
+  if (step % kStepsToHalf != 0 || step <= job_->late_halved) return;
+  job_->late_halved = step;
+  // What is left of it keeps a member that is hidden before those who were never late.
+  for (auto& [worker, sums] : job_->late_us) sums.lately = (sums.lately + 1) / 2;
 }
 
 void Core::ForgetLatenessOfStrangers() {
@@ -164,7 +188,7 @@ void Core::AddRepeats(WorkerReport& report) const {
   const auto late = job.late_us.find(repeated);
   const auto slices = absl::c_count_if(job.slices, [](const auto& s) { return s.contributes; });
   if (late == job.late_us.end() || slices == 0) return;
-  report.mutable_repeats()->set_late_seconds(1e-6 * static_cast<double>(late->second) /
+  report.mutable_repeats()->set_late_seconds(1e-6 * static_cast<double>(late->second.in_all) /
                                              static_cast<double>(slices));
 }
 

@@ -160,7 +160,13 @@ struct JobState {
   UnitId computing;                   // 0: none
   std::pmr::map<Clock, StepWork> step_work;
   // BSP with backup workers: by how much members were late in all, in microseconds of all slices.
-  absl::btree_map<WorkerId, uint64_t> late_us;
+  struct LateSums {
+    uint64_t lately = 0;  // halved as steps pass
+    uint64_t in_all = 0;
+  };
+  absl::btree_map<WorkerId, LateSums> late_us;
+  absl::btree_map<SliceId, Clock> late_counted;   // the newest version
+  Clock late_halved = 0;                          // the step
   absl::Time stepped_at = absl::InfinitePast();   // when the last step was over
   std::array<absl::Duration, 8> step_times = {};  // of the last steps
   uint64_t steps_timed = 0;
@@ -288,6 +294,7 @@ class Core {
   std::optional<size_t> PartOwner() const;
   WorkerId Repeated() const;
   void TakeLate(Clock version, const FrameHeader& value);
+  uint64_t MicrosOfMore(uint32_t larger, uint32_t smaller) const;
   void ForgetOldLateness(uint64_t step);
   void ForgetLatenessOfStrangers();
   void TurnToLatest();

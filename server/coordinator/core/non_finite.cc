@@ -24,9 +24,9 @@ void Core::TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std
   const Work& work = fault.work();
   const ItemAt at{work.purpose(), work.epoch(), work.first() / job.spec().batch().micro_batches()};
   if (!Exists(job, at)) return SetAside(worker, job, Fault::INTERNAL, text);  // its word alone
-  // Nobody does again what is done.
+  // Nobody does again what is done; in BSP another one has done it, from the same values.
   const Suspicion suspicion{worker.id(), worker.stored.incarnation(), worker.name(),
-                            /*asked=*/IsDone(job, at)};
+                            /*asked=*/IsDone(job, at) && !job.bsp()};
   const auto [before, first] = job.non_finite.try_emplace(at, suspicion);
   if (!first) {
     // A process that was started again is no other worker, and one that was asked again while it

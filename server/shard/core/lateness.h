@@ -1,12 +1,14 @@
 // Which part of a step came late, as seen by one slice of a partition (docs/decisions/0014).
 //
-//   lateness.Arrived(worker, part, now);  // for each contribution that enters the step's tree
-//   lateness.Sealed(version, now);        // the tree is complete
+//   lateness.Arrived(worker, part, now);    // for each contribution that enters the step's tree
+//   lateness.Sealed(version, backup, now);  // the tree is complete
 //   const Lateness::Late late = lateness.Of(version);
 #ifndef STARLING_SERVER_SHARD_CORE_LATENESS_H_
 #define STARLING_SERVER_SHARD_CORE_LATENESS_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/protocol/ids.h"
@@ -26,33 +28,41 @@ class Lateness {
 
   // A contribution of this worker, from this micro-batch of the step on, has entered the tree.
   void Arrived(WorkerId worker, uint32_t part, absl::Time now) {
-    if (worker != last_) others_at_ = last_at_;
-    last_ = worker;
-    last_part_ = part;
-    last_at_ = now;
+    const auto same = [&](const Arrival& arrival) { return arrival.worker == worker; };
+    arrivals_.erase(std::remove_if(arrivals_.begin(), arrivals_.end(), same), arrivals_.end());
+    arrivals_.push_back({worker, part, now});
   }
 
-  // The tree is complete; the slice's value becomes this version.
-  void Sealed(uint64_t version, absl::Time now) {
+  // The tree is complete; the slice's value becomes this version. With `backup` backup workers as
+  // many late ones do not hide each other: each is compared with those before them all.
+  void Sealed(uint64_t version, uint32_t backup, absl::Time now) {
     version_ = version;
     late_ = {};
-    const bool known = others_at_ != absl::InfinitePast() && sealed_at_ != absl::InfinitePast();
-    if (known && kPartOfStep * (now - others_at_) > now - sealed_at_)
-      late_ = {now - others_at_, last_part_};
+    const size_t last = std::max<uint32_t>(backup, 1);
+    if (known_ && arrivals_.size() > last) {
+      const absl::Duration waited = now - arrivals_[arrivals_.size() - 1 - last].at;
+      if (kPartOfStep * waited > now - sealed_at_) late_ = {waited, arrivals_.back().part};
+    }
     sealed_at_ = now;
-    last_ = WorkerId();
-    last_at_ = others_at_ = absl::InfinitePast();
+    known_ = true;
+    arrivals_.clear();
   }
+
+  // The step's parts have other owners: who kept it waiting is not known.
+  void Forget() { known_ = false; }
 
   // In the step that made this version: known of the newest one alone.
   Late Of(uint64_t version) const { return version == version_ ? late_ : Late(); }
 
  private:
-  WorkerId last_;  // the sender of the newest contribution to the tree; 0: there is none
-  uint32_t last_part_ = 0;
-  absl::Time last_at_ = absl::InfinitePast();
-  absl::Time others_at_ = absl::InfinitePast();  // when the newest one of another worker came
-  absl::Time sealed_at_ = absl::InfinitePast();  // the step before
+  struct Arrival {
+    WorkerId worker;
+    uint32_t part;
+    absl::Time at;
+  };
+  std::vector<Arrival> arrivals_;  // the newest one of each worker, ascending
+  absl::Time sealed_at_;           // the step before
+  bool known_ = false;             // since then nothing was forgotten
   uint64_t version_ = 0;
   Late late_;
 };

@@ -50,6 +50,7 @@ void Partition::TakeRoster(const RosterList& roster) {
   record.kind = RecordKind::kRoster;
   record.roster = roster;
   Order(std::move(record), BufferId(), {});
+  for (auto& [id, slice] : slices_) slice.lateness.Forget();
   absl::erase_if(streams_, [this](const auto& stream) {
     return ordered_.clocks().Find(stream.first) == nullptr;
   });

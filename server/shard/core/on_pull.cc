@@ -183,7 +183,7 @@ void Partition::SendSlice(const WaitingPull& pull, ValueSource source, uint64_t 
     send.header.loss_scale_log2 = static_cast<uint8_t>(LossScaleOf(slice, held));
   }
   send.header.held_us = Micros(now_ - pull.since);
-  if (config_.backup_workers && applied_.bsp() && IsTrainingRequest(pull.request)) {
+  if (config_.backup_workers > 0 && applied_.bsp() && IsTrainingRequest(pull.request)) {
     const Lateness::Late late = FindSlice(pull.request.key.slice)->lateness.Of(version);
     send.header.late_us = Micros(late.by);
     send.header.late_part = late.part;

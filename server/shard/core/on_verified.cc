@@ -15,9 +15,9 @@ void Partition::On(const Verified& verified) {
   if (it == in_flight_.end()) return;
   const FrameHeader& header = it->second.header;
   if (verified.digest != header.digest && !DefenceMasked(Defence::kDigest)) {
-    return RefuseInFlight(verified.payload, Answer::kBadDigest,
-                          absl::StrCat("the payload has digest ", verified.digest,
-                                       ", its header says ", header.digest, ": send it again"));
+    return RefuseSender(verified.payload, Answer::kBadDigest,
+                        absl::StrCat("the payload has digest ", verified.digest,
+                                     ", its header says ", header.digest, ": send it again"));
   }
   if ((header.view < since_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
     return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
@@ -63,15 +63,20 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
 // Nothing of the contribution counts. What others sent for the same work may be finite, but its
 // bytes were not kept. So may what its worker sent in another incarnation, or for another lease.
 void Partition::RefuseNonFinite(BufferId payload, uint32_t element) {
+  const FrameHeader& header = in_flight_.at(payload).header;
+  RefuseSender(payload, Answer::kNonFinite,
+               absl::StrCat("worker ", header.origin.worker.value,
+                            " sent a gradient that is not finite for ",
+                            config_.name_of_element(header.key.slice, element), " in step ",
+                            config_.JobStep(header.key.work)));
+}
+
+// What is wrong with the bytes says nothing of others who sent the same work.
+void Partition::RefuseSender(BufferId payload, Answer answer, const std::string& text) {
   const InFlight refused = TakeInFlight(payload);
-  const FrameHeader& header = refused.header;
-  const std::string text = absl::StrCat("worker ", header.origin.worker.value,
-                                        " sent a gradient that is not finite for ",
-                                        config_.name_of_element(header.key.slice, element),
-                                        " in step ", config_.JobStep(header.key.work));
   for (const Waiter& waiter : refused.waiters) {
-    const bool sender = waiter.request.origin == header.origin;
-    Refuse(waiter, sender ? Answer::kNonFinite : Answer::kOverBudget,
+    const bool sender = waiter.request.origin == refused.header.origin;
+    Refuse(waiter, sender ? answer : Answer::kOverBudget,
            sender ? text : absl::StrCat(text, ", for the same work: send yours again"),
            waiter.request.clock);
   }
@@ -125,7 +130,7 @@ void Partition::AddToTree(BufferId payload) {
     ++counters_.duplicate_sums;
     Do(Release{payload});
   } else {
-    slice.lateness.Arrived(part.header.origin.worker, first, now_);
+    if (config_.backup_workers > 0) slice.lateness.Arrived(part.header.origin.worker, first, now_);
     if ((part.header.flags & frame_flags::kSkipped) != 0 && !slice.overflowed.has_value())
       slice.overflowed = part.header.origin;
   }
@@ -156,7 +161,7 @@ void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum) {
   }
   ++counters_.sealed;
   const auto version = static_cast<uint64_t>(record.clock) + 1;
-  slice.lateness.Sealed(version, now_);
+  if (config_.backup_workers > 0) slice.lateness.Sealed(version, config_.backup_workers, now_);
   if (slice.lateness.Of(version).by > absl::ZeroDuration()) ++counters_.late_steps;
   Waiters waiters;
   waiters.swap(slice.unsealed);

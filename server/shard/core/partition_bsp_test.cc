@@ -385,7 +385,7 @@ TEST(PartitionBspTest, ACloseMustNameItsStep) {
 // Worker 3 repeats the part of worker 2, which is late at first. Who comes first counts, and all
 // are told what was late.
 TEST(PartitionBspTest, TheFirstResultForASubtreeWinsAndValuesNameTheLatePart) {
-  for (const bool backup_workers : {true, false}) {
+  for (const uint32_t backup_workers : {1, 0}) {
     TranscriptOptions options = Bsp();
     options.backup_workers = backup_workers;
     Transcript t(options);
@@ -405,7 +405,7 @@ TEST(PartitionBspTest, TheFirstResultForASubtreeWinsAndValuesNameTheLatePart) {
     EXPECT_EQ(t.Text(), absl::StrCat(R"(
 c1 r1.1 pull s0 clock 2 min_lsn 0
   c1 value #8 s0 clock 2 lsn 6 version 2)",
-                                     backup_workers ? " micro-batch 2 late by 900ms" : "", R"(
+                                     backup_workers > 0 ? " micro-batch 2 late by 900ms" : "", R"(
 c3 r3.1 pull s0 clock 1 min_lsn 0
   c3 value #9 s0 clock 1 lsn 5 version 1
 )"));

@@ -81,7 +81,7 @@ absl::Status FillSteps(const JobDescription& job, PartitionConfig* config) {
   config->samples = job.train_samples();
   config->batch = spec.batch().global();
   config->micro_batches = spec.batch().micro_batches();
-  config->backup_workers = spec.workers_backup() > 0;
+  config->backup_workers = spec.workers_backup();
   config->steps = JobSteps(spec, job.train_samples());
   config->open_items_max = OpenItemsMax(spec, job.train_samples());
   return absl::OkStatus();

@@ -64,7 +64,7 @@ struct PartitionConfig {
   // Fp16: a gradient that overflowed is skipped (docs/protocol.md, section 10).
   bool scales_loss = false;
   std::vector<PartitionId> reporters;  // partitions with `decided` slices, ascending
-  bool backup_workers = false;         // they are told who is late (docs/decisions/0014)
+  uint32_t backup_workers = 0;         // they are told who is late (docs/decisions/0014)
 
   std::function<float(int64_t step)> rate;           // the schedule; pure
   std::function<bool(uint32_t epoch)> evaluates_at;  // pure

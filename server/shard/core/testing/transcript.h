@@ -29,7 +29,7 @@ struct TranscriptOptions {
   double decay = 0;
   double clip_norm = 0;      // of the whole gradient; all slices are clipped
   bool scales_loss = false;  // fp16
-  bool backup_workers = false;
+  uint32_t backup_workers = 0;
   uint32_t reporters = 1;
   uint32_t partition = 0;
   uint64_t open_items_max = limits::kLeasesPerWorkerMax;
