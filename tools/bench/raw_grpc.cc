@@ -106,6 +106,7 @@ int Send(const std::string& address, double seconds) {
   std::vector<uint8_t> tensors(kTensors, 1);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   grpc::GenericStub stub(
       grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   grpc::CompletionQueue queue;
