@@ -228,8 +228,8 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& text, const JobFileOptio
     absl::Status status;
     JobSpec spec = ReadJob(Section(root, "", &status), options);
     STARLING_RETURN_IF_ERROR(status);
-    status = ValidateSpec(spec);
-    status.Update(CheckOutputBegins(spec.output()));
+    status = CheckOutputBegins(spec.output());
+    status.Update(ValidateSpec(spec));
     if (!status.ok()) return WithLine(status, root);
     return spec;
   } catch (const YAML::Exception& e) {

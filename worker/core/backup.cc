@@ -13,7 +13,7 @@ namespace {
 
 // Lateness counts half as much after so many steps, so that who is late now comes before who was.
 constexpr uint64_t kStepsToHalf = 16;
-// A step is overdue when it takes so many times as long as the shortest of the last ones, and at
+// A step is overdue when it takes so many times as long as the median of the last ones, and at
 // least a few ticks.
 constexpr int kOverdue = 2;
 constexpr absl::Duration kOverdueLeast = absl::Milliseconds(100);
@@ -155,12 +155,15 @@ void Core::NoteStep() {
 absl::Time Core::OverdueAt(const Unit& unit) const {
   const JobState& job = *job_;
   if (job.steps_timed < job.step_times.size()) return absl::InfiniteFuture();
-  const absl::Duration shortest = *absl::c_min_element(job.step_times);
-  return std::max(job.stepped_at, unit.began) + std::max(kOverdue * shortest, kOverdueLeast);
+  auto times = job.step_times;
+  const auto median = times.begin() + times.size() / 2;
+  absl::c_nth_element(times, median);
+  return std::max(job.stepped_at, unit.began) + std::max(kOverdue * *median, kOverdueLeast);
 }
 
 // While a step is overdue, a backup worker that has computed what it repeats goes on with the parts
-// of the others, the latest first. What others deliver meanwhile counts as ever.
+// of the others, the latest first, beginning with its own: others begin with theirs. What others
+// deliver meanwhile counts as ever.
 void Core::HelpOverdueStep() {
   JobState& job = *job_;
   if (job.backup == 0 || WindingDown() || !job.member || job.presence != Presence::kActive) return;
@@ -173,7 +176,10 @@ void Core::HelpOverdueStep() {
   const Clock step = waits->second.clock;
   const auto work = job.step_work.find(step);
   if (work == job.step_work.end() || Sealed(step) || !MayPutOff(step)) return;
-  for (const size_t member : Latest()) {
+  MemberIndices latest = Latest();
+  const uint64_t turn = (*OwnIndex() - Sharing()) % Sharing();
+  std::rotate(latest.begin(), latest.begin() + static_cast<std::ptrdiff_t>(turn), latest.end());
+  for (const size_t member : latest) {
     WorkRanges missing = Missing(PartOf(member, step), work->second.ranges);
     if (missing.empty()) continue;
     return BeginMore(step, std::move(missing), job.roster.members[member].worker);

@@ -166,7 +166,7 @@ struct JobState {
   };
   absl::btree_map<WorkerId, LateSums> late_us;
   absl::btree_map<SliceId, Clock> late_counted;   // the newest version
-  Clock late_halved = 0;                          // the step
+  uint64_t late_halved = 0;                       // the step
   absl::Time stepped_at = absl::InfinitePast();   // when the last step was over
   std::array<absl::Duration, 8> step_times = {};  // of the last steps
   uint64_t steps_timed = 0;

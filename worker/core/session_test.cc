@@ -279,13 +279,40 @@ TEST(Session, ABackupWorkerComputesWhatANewRosterAdds) {
 TEST(Session, BackupWorkersRepeatDifferentMembers) {
   BackupDriver first(2, {2, 3, 4, 1, 5}), second(2, {2, 3, 4, 5, 1}), sharing(2, {1, 2, 3, 4, 5});
   for (BackupDriver* d : {&first, &second, &sharing}) {
-    d->Train();
+    for (int step = 0; step < 9; ++step) {
+      d->Train();
+      d->Wait(absl::Milliseconds(10));
+    }
     d->Train(/*late=*/d == &sharing ? 3 : 4, 300'000);
     d->Train(/*late=*/3, 200'000);
   }
   EXPECT_EQ(first.Repeats(), std::pair(4u, int64_t{300}));
   EXPECT_EQ(second.Repeats(), std::pair(3u, int64_t{200}));
   EXPECT_EQ(sharing.Repeats(), std::pair(0u, int64_t{0}));
+}
+
+// Of 4 micro-batches 3 members have 1, 1 and 2. Who has 2 may come later by half a step.
+TEST(Session, ALargerPartOfAStepIsNotLate) {
+  for (const uint32_t late_us : {50'000, 60'000}) {
+    BackupDriver d(1, {2, 3, 4, 1});
+    for (int step = 0; step < 16; ++step) {
+      const bool larger = step > 9 && AssignSubtrees(step - 1, 2, 3, 4)[0].count == 2;
+      d.Train(/*late=*/larger ? 4 : 0, late_us);
+      d.Wait(absl::Milliseconds(100));
+    }
+    EXPECT_EQ(d.Repeats().second > 0, late_us > 50'000) << late_us;
+  }
+}
+
+// Who was late long ago does not come before who is late now.
+TEST(Session, ALongPauseIsForgottenInTime) {
+  BackupDriver d(1, {2, 3, 1});
+  d.Train();
+  d.Train(/*late=*/2, 600'000);
+  EXPECT_EQ(d.Repeats(), std::pair(2u, int64_t{600}));
+  for (int step = 2; step < 33; ++step) d.Train();
+  d.Train(/*late=*/3, 200'000);
+  EXPECT_EQ(d.Repeats(), std::pair(3u, int64_t{200}));
 }
 
 // Eight steps of 300 ms, and then one that waits.

@@ -15,9 +15,10 @@ void Partition::On(const Verified& verified) {
   if (it == in_flight_.end()) return;
   const FrameHeader& header = it->second.header;
   if (verified.digest != header.digest && !DefenceMasked(Defence::kDigest)) {
-    return RefuseSender(verified.payload, Answer::kBadDigest,
+    return RefuseAsSent(verified.payload, Answer::kBadDigest,
                         absl::StrCat("the payload has digest ", verified.digest,
-                                     ", its header says ", header.digest, ": send it again"));
+                                     ", its header says ", header.digest),
+                        ": send it again");
   }
   if ((header.view < since_ || !IsPrimary()) && !DefenceMasked(Defence::kViewFence)) {
     return RefuseInFlight(verified.payload, Answer::kStaleView, StaleViewText(header));
@@ -60,24 +61,26 @@ UpdateScalars Partition::DecideScalars(const SliceWork& slice, const WorkRange& 
   return scalars;
 }
 
-// Nothing of the contribution counts. What others sent for the same work may be finite, but its
-// bytes were not kept. So may what its worker sent in another incarnation, or for another lease.
 void Partition::RefuseNonFinite(BufferId payload, uint32_t element) {
   const FrameHeader& header = in_flight_.at(payload).header;
-  RefuseSender(payload, Answer::kNonFinite,
+  RefuseAsSent(payload, Answer::kNonFinite,
                absl::StrCat("worker ", header.origin.worker.value,
                             " sent a gradient that is not finite for ",
                             config_.name_of_element(header.key.slice, element), " in step ",
-                            config_.JobStep(header.key.work)));
+                            config_.JobStep(header.key.work)),
+               "");
 }
 
-// What is wrong with the bytes says nothing of others who sent the same work.
-void Partition::RefuseSender(BufferId payload, Answer answer, const std::string& text) {
+// Nothing of the contribution counts, because of its bytes. What others sent for the same work may
+// be good, but its bytes were not kept. So may what its worker sent in another incarnation, or for
+// another lease.
+void Partition::RefuseAsSent(BufferId payload, Answer answer, const std::string& text,
+                             absl::string_view remedy) {
   const InFlight refused = TakeInFlight(payload);
   for (const Waiter& waiter : refused.waiters) {
     const bool sender = waiter.request.origin == refused.header.origin;
     Refuse(waiter, sender ? answer : Answer::kOverBudget,
-           sender ? text : absl::StrCat(text, ", for the same work: send yours again"),
+           absl::StrCat(text, sender ? remedy : ", for the same work: send yours again"),
            waiter.request.clock);
   }
   Do(Release{payload});

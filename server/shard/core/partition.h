@@ -222,8 +222,8 @@ class Partition {
   void On(const Verified& verified);
   void RefuseInFlight(BufferId payload, Answer answer, const std::string& text);
   void RefuseNonFinite(BufferId payload, uint32_t element);
-  // Others that sent the same work are asked to send theirs again.
-  void RefuseSender(BufferId payload, Answer answer, const std::string& text);
+  void RefuseAsSent(BufferId payload, Answer answer, const std::string& text,
+                    absl::string_view remedy);
   void OrderContribution(BufferId payload);
   void AddToTree(BufferId payload);
   InFlight TakeInFlight(BufferId payload);

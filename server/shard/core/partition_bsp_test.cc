@@ -420,7 +420,7 @@ c2 r2.1 push s0 0:[10,12) b12
 c1 r1.1 pull s0 clock 3 min_lsn 0
   c1 value #13 s0 clock 3 lsn 7 version 3
 )");
-    EXPECT_EQ(t.partition().counters().late_steps, 1u);
+    EXPECT_EQ(t.partition().counters().late_steps, backup_workers);
   }
 }
 

@@ -125,6 +125,22 @@ c2 r2.1 push s0 0:[0,4) b6
   EXPECT_EQ(t.partition().Status().fault(), "");
 }
 
+// Its own bytes may be whole.
+TEST(PartitionRefusalsTest, DamagedBytesAreTheirSendersAlone) {
+  Transcript t(Ssp(0));
+  t.Begin(2);
+  const uint64_t push = t.Push(1, 0, 0, 0, 4);
+  t.Push(2, 0, 0, 0, 4);
+  t.Text();
+  t.Verify(push, /*digest=*/78);
+  EXPECT_EQ(t.Text(), R"(
+verified b3
+  c1 error #3 bad-digest clock 0 lsn 0: the payload has digest 78, its header says 77: send it again
+  c2 error #4 over-budget clock 0 lsn 0: the payload has digest 78, its header says 77, for the same work: send yours again
+  release b3
+)");
+}
+
 // It was started again, or has another lease: these are other bytes.
 TEST(PartitionRefusalsTest, AnotherAttemptOfTheSameWorkerIsNotBlamed) {
   Transcript t(Ssp(0));
