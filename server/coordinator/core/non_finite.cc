@@ -24,9 +24,11 @@ void Core::TakeNonFinite(Worker& worker, Job& job, const Fault& fault, const std
   const Work& work = fault.work();
   const ItemAt at{work.purpose(), work.epoch(), work.first() / job.spec().batch().micro_batches()};
   if (!Exists(job, at)) return SetAside(worker, job, Fault::INTERNAL, text);  // its word alone
-  // Nobody does again what is done; in BSP another one has done it, from the same values.
+  // Nobody does again what is done. Where parts are repeated, another one may have done it.
+  const bool repeated =
+      job.bsp() && job.spec().workers_backup() > 0 && MayBeChecked(job, worker.id());
   const Suspicion suspicion{worker.id(), worker.stored.incarnation(), worker.name(),
-                            /*asked=*/IsDone(job, at) && !job.bsp()};
+                            /*asked=*/IsDone(job, at) && !repeated};
   const auto [before, first] = job.non_finite.try_emplace(at, suspicion);
   if (!first) {
     // A process that was started again is no other worker, and one that was asked again while it

@@ -423,7 +423,8 @@ TEST_F(RollbackTest, OthersDoItForAShardThatCannotReadItsFirstValues) {
   Replace("ps-0");
   cluster.shards["ps-0"].refuses = "no such file";
   ASSERT_TRUE(GoesBack(2)) << Reason();
-  for (const View& view : cluster.Get("a").views())
+  const JobReply job = cluster.Get("a");
+  for (const View& view : job.views())
     EXPECT_EQ(view.primary(), cluster.shards["ps-1"].identity.id());
   EXPECT_TRUE(Ends("a", SUCCEEDED));
   EXPECT_EQ(cluster.Status("a").restarts(), 2u);
