@@ -125,7 +125,7 @@ class LocalClusterTest(unittest.TestCase):
         )
         self.wait_job("endless", lambda job: job["state"] == "RUNNING", *address)
         words = self.starling("local", "down", "--state", str(state)).stderr
-        self.assertIn("goes on from one: endless (RUNNING, ", words)
+        self.assertIn("goes on with the next starling local up: endless (RUNNING, ", words)
         self.assertIn("values of jobs that are over, which are in memory alone: count\n", words)
         self.assertIn(f"keeps {state}/outputs", words)
         self.assertTrue((state / "outputs/runs/count.safetensors").exists())
