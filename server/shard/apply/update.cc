@@ -115,6 +115,7 @@ int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payloa
     constants.emplace_back(rule, scalars, 1);
   }
   const auto update = kernels.update[rule.kind];
+  const bool looks = scalars.t % kUpdatesToLook == 0;
   int64_t bad = -1;
   const auto look = [&](const float* values, size_t first, size_t count) {
     const int64_t at = values == nullptr ? -1 : FirstNonFinite(values + first, count, set);
@@ -131,13 +132,13 @@ int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payloa
                          .slot0 = memory.slot0 == nullptr ? nullptr : memory.slot0 + first,
                          .slot1 = memory.slot1 == nullptr ? nullptr : memory.slot1 + first,
                          .count = count});
-        if (bad >= 0) return;
+        if (!looks || bad >= 0) return;
         for (const float* written : {memory.out, memory.slot0, memory.slot1})
           look(written, first, count);  // while it is in the cache
       });
   if (rule.kind != UpdateRule::kLamb) return bad;
   StepLamb(rule, constants[0], kernels, memory);
-  look(memory.out, 0, memory.elements);
+  if (looks) look(memory.out, 0, memory.elements);
   return bad;
 }
 

@@ -159,7 +159,8 @@ TEST(UpdateTest, NamesTheFirstElementThatIsNotFinite) {
       const absl::Span<const uint8_t> piece(reinterpret_cast<const uint8_t*>(gradient.data()),
                                             kCount * sizeof(float));
       const auto apply = [&] {
-        return ApplyUpdate(rule, {.rate = 0.1f, .scale = 1, .t = 10, .lag = 0}, Payload(&piece, 1),
+        return ApplyUpdate(rule, {.rate = 0.1f, .scale = 1, .t = kUpdatesToLook, .lag = 0},
+                           Payload(&piece, 1),
                            {.in = state.value.data(),
                             .out = state.value.data(),
                             .slot0 = rule.slots() > 0 ? state.slot0.data() : nullptr,
