@@ -43,9 +43,10 @@ def measure(tensor_mib, rounds, seconds):
         # With fp16, a push's update can be skipped; what moves is fp32.
         cluster.begin(tensor_mib, durability="none", precision="fp16")
         variant = best_tcp(ENDS, seconds / 2)
+        both_ways = best_tcp(ENDS, seconds / 2, raw_tcp_both)
         turns = {traffic: lambda t=traffic: cluster.run(t, seconds) for traffic in TRAFFIC}
         turns[TCP] = lambda: raw_tcp(ENDS, variant, seconds)
-        turns[TCP_BOTH] = lambda: raw_tcp_both(ENDS, variant, seconds)
+        turns[TCP_BOTH] = lambda: raw_tcp_both(ENDS, both_ways, seconds)
         turns[GRPC] = lambda: raw_grpc(ENDS, seconds)
         for traffic in TRAFFIC:
             cluster.run(traffic, seconds / 2)  # warms up

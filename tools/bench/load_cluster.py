@@ -97,14 +97,12 @@ def start(command):
 
 
 def finish(process):
-    """(the rest of its output, its CPU seconds)"""
+    """What it prints at its end."""
     output = process.stdout.read()
     process.stdout.close()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
+    if process.wait() != 0:
         raise RuntimeError(f"{process.args} ended with status {process.returncode}")
-    return output, usage.ru_utime + usage.ru_stime
+    return json.loads(output)
 
 
 def connection(ends, program, at_receiver, at_sender, seconds):
@@ -118,17 +116,15 @@ def connection(ends, program, at_receiver, at_sender, seconds):
         sender = start(
             [*before_sender, program, "send", address, port, str(seconds), *map(str, at_sender)]
         )
-        sent, sending = finish(sender)
-        received, receiving = finish(receiver)
+        answers = [finish(sender), finish(receiver)]
     finally:
         if receiver.returncode is None:
             receiver.kill()
             receiver.wait()
-    answers = [json.loads(output) for output in (received, sent) if output]
     return Turn(
         sum(answer["bytes"] for answer in answers),
         max(answer["seconds"] for answer in answers),
-        sending + receiving,
+        sum(answer["cpu"] for answer in answers),
     )
 
 
@@ -139,20 +135,20 @@ def raw_tcp(ends, variant, seconds):
 
 def raw_tcp_both(ends, variant, seconds):
     """Both ways at once."""
-    return connection(ends, "raw_tcp", [*variant, seconds], variant[:1], seconds)
+    return connection(ends, "raw_tcp", [*variant, seconds], variant, seconds)
 
 
 def raw_grpc(ends, seconds):
     return connection(ends, "raw_grpc", [], [], seconds)
 
 
-def best_tcp(ends, seconds):
+def best_tcp(ends, seconds, turn=raw_tcp):
     """The fastest way to receive: (where to, the receive buffer's bytes)."""
     variants = [(to, buffer) for to in ("place", "stream") for buffer in (0, 512 << 10)]
     rates = {variant: [] for variant in variants}
     for _ in range(CHOOSING_ROUNDS):
         for variant in variants:
-            rates[variant].append(raw_tcp(ends, variant, seconds).rate)
+            rates[variant].append(turn(ends, variant, seconds).rate)
     medians = {variant: statistics.median(found) for variant, found in rates.items()}
     print(
         "raw TCP, GB/s: "

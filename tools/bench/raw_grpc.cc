@@ -1,10 +1,10 @@
 // The limit of a push through gRPC: messages of raw bytes over one stream, with nothing else in the
 // processes: one thread and one completion queue on each side.
 //
-//   raw_grpc receive ADDRESS             prints its port, takes one stream until its end, prints
-//                                        {"bytes": B, "seconds": S}
+//   raw_grpc receive ADDRESS             prints its port, takes one stream until its end
 //   raw_grpc send ADDRESS PORT SECONDS
 //
+// At the end both print {"bytes": B, "seconds": S, "cpu": C}, as raw_tcp does.
 // The receiver leaves the bytes where gRPC put them. It answers each message with a small one, and
 // the sender has kWindow messages under way.
 #include <grpcpp/generic/async_generic_service.h>
@@ -15,12 +15,14 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/daemon/malloc.h"
+#include "tools/bench/cpu_seconds.h"
 
 namespace starling {
 namespace {
@@ -30,6 +32,7 @@ using Steady = std::chrono::steady_clock;
 constexpr size_t kMessage = size_t{2} << 20;
 constexpr int kWindow = 4;
 constexpr size_t kTensors = size_t{64} << 20;  // more than a cache holds
+constexpr std::chrono::seconds kTimeout(30);   // of every wait for the other side
 constexpr char kMethod[] = "/raw/Stream";
 
 enum Tag : intptr_t { kCall = 1, kRead, kWritten, kFinished };
@@ -46,11 +49,21 @@ double SecondsSince(Steady::time_point begin) {
 
 Tag Next(grpc::CompletionQueue& queue, bool* ok) {
   void* tag = nullptr;
-  if (!queue.Next(&tag, ok)) Die("the queue ended");
+  const auto deadline = std::chrono::system_clock::now() + kTimeout;
+  if (queue.AsyncNext(&tag, ok, deadline) != grpc::CompletionQueue::GOT_EVENT)
+    Die("the other side did nothing for 30 s");
   return static_cast<Tag>(reinterpret_cast<intptr_t>(tag));
 }
 
-int Receive(const std::string& address) {
+// And ends the process: nothing is left to be told to anybody.
+[[noreturn]] void Finish(uint64_t bytes, double seconds, double cpu) {
+  std::printf("{\"bytes\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n",
+              static_cast<unsigned long long>(bytes), seconds, cpu);
+  std::fflush(stdout);
+  std::_Exit(0);
+}
+
+[[noreturn]] void Receive(const std::string& address) {
   grpc::ServerBuilder builder;
   grpc::AsyncGenericService service;
   int port = 0;
@@ -72,11 +85,13 @@ int Receive(const std::string& address) {
   int owed = 0;  // answers
   bool writing = false;
   Steady::time_point begin;
+  double cpu = 0;
   while (true) {
     bool ok = false;
     const Tag tag = Next(*queue, &ok);
     if (tag == kCall) {
       if (!ok) Die("no call");
+      cpu = CpuSeconds();
       call.Read(&incoming, Of(kRead));
     } else if (tag == kRead && ok) {
       if (bytes == 0) begin = Steady::now();
@@ -96,13 +111,10 @@ int Receive(const std::string& address) {
       call.Write(answer, Of(kWritten));
     }
   }
-  std::printf("{\"bytes\": %llu, \"seconds\": %.6f}\n", static_cast<unsigned long long>(bytes),
-              SecondsSince(begin));
-  std::fflush(stdout);
-  std::_Exit(0);  // nothing is left to be told to anybody
+  Finish(bytes, SecondsSince(begin), CpuSeconds() - cpu);
 }
 
-int Send(const std::string& address, double seconds) {
+[[noreturn]] void Send(const std::string& address, double seconds) {
   std::vector<uint8_t> tensors(kTensors, 1);
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -118,6 +130,7 @@ int Send(const std::string& address, double seconds) {
   grpc::ByteBuffer incoming;
   call->Read(&incoming, Of(kRead));
   const auto begin = Steady::now();
+  const double cpu = CpuSeconds();
   size_t at = 0;
   int under_way = 0;
   bool writing = false;
@@ -143,16 +156,16 @@ int Send(const std::string& address, double seconds) {
   }
   call->WritesDone(Of(kFinished));
   while (Next(queue, &ok) != kFinished) continue;
-  std::_Exit(0);
+  Finish(0, 0, CpuSeconds() - cpu);
 }
 
 int Main(int argc, char** argv) {
   TuneMalloc();
   const std::string what = argc > 1 ? argv[1] : "";
   double seconds = 0;
-  if (what == "receive" && argc == 3) return Receive(argv[2]);
+  if (what == "receive" && argc == 3) Receive(argv[2]);
   if (what == "send" && argc == 5 && absl::SimpleAtod(argv[4], &seconds)) {
-    return Send(absl::StrCat(argv[2], ":", argv[3]), seconds);
+    Send(absl::StrCat(argv[2], ":", argv[3]), seconds);
   }
   std::fprintf(stderr,
                "usage: raw_grpc receive ADDRESS\n"

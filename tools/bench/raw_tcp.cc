@@ -2,10 +2,10 @@
 // they belong.
 //
 //   raw_tcp receive ADDRESS place|stream BUFFER [SECONDS]   prints its port, takes one connection
-//                                                 until its end, prints {"bytes": B, "seconds": S}
-//   raw_tcp send ADDRESS PORT SECONDS [place|stream]
+//   raw_tcp send ADDRESS PORT SECONDS [place|stream BUFFER]
 //
-// With the last word, both send and both receive, and both print what they received.
+// At the end both print {"bytes": B, "seconds": S, "cpu": C}: what they received, how long that
+// took, and their CPU seconds from the connection on. With the last words, both send and receive.
 // `place`: the system copies to their place; `stream`: to a small buffer, from which streaming
 // stores bring them to their place. BUFFER: bytes of the receive buffer, 0: as the system sizes it.
 #include <arpa/inet.h>
@@ -29,6 +29,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/base/owned_fd.h"
+#include "tools/bench/cpu_seconds.h"
 
 namespace starling {
 namespace {
@@ -75,9 +76,13 @@ void StreamTo(char* to, const char* from, size_t bytes) {
 #endif
 }
 
-OwnedFd Socket() {
+// `buffer`: set before the connection, as it settles the window's scale.
+OwnedFd Socket(int buffer) {
   OwnedFd fd(socket(AF_INET, SOCK_STREAM, 0));
   if (!fd.open()) Die("socket");
+  if (buffer > 0 && setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) != 0) {
+    Die("SO_RCVBUF");
+  }
   const timeval timeout = {kTimeoutSeconds, 0};
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
     if (setsockopt(fd.get(), SOL_SOCKET, option, &timeout, sizeof(timeout)) != 0) Die("timeout");
@@ -100,11 +105,7 @@ sockaddr_in Address(const char* address, int port) {
 }
 
 OwnedFd Accept(const char* address, int buffer) {
-  const OwnedFd listener = Socket();
-  if (buffer > 0 &&  // before the connection: it settles the window's scale
-      setsockopt(listener.get(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer)) != 0) {
-    Die("SO_RCVBUF");
-  }
+  const OwnedFd listener = Socket(buffer);
   SetCubic(listener.get());
   sockaddr_in in = Address(address, 0);
   socklen_t size = sizeof(in);
@@ -118,8 +119,8 @@ OwnedFd Accept(const char* address, int buffer) {
   return connection;
 }
 
-OwnedFd Connect(const char* address, int port) {
-  OwnedFd connection = Socket();
+OwnedFd Connect(const char* address, int port, int buffer) {
+  OwnedFd connection = Socket(buffer);
   SetCubic(connection.get());
   const sockaddr_in in = Address(address, port);
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&in), sizeof(in)) != 0) {
@@ -128,38 +129,41 @@ OwnedFd Connect(const char* address, int port) {
   return connection;
 }
 
-// Receives until the other side sends no more, and prints how much.
-void Receive(int connection, bool stream) {
-  const Memory tensors = Allocate(kTensors), piece = Allocate(kPiece);
+struct Received {
   uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+// Receives until the other side sends no more.
+Received Receive(int connection, bool stream, char* tensors, char* piece) {
+  Received received;
   size_t at = 0, filled = 0;  // in the tensors; in the piece
   Steady::time_point begin;
   while (true) {
-    char* const to = stream ? piece.get() + filled : tensors.get() + at;
+    char* const to = stream ? piece + filled : tensors + at;
     const ssize_t got = recv(connection, to, stream ? kPiece - filled : kTensors - at, 0);
     if (got < 0) Die("recv");
-    if (bytes == 0) begin = Steady::now();
+    if (received.bytes == 0) begin = Steady::now();
     if (got == 0) break;
-    bytes += static_cast<uint64_t>(got);
+    received.bytes += static_cast<uint64_t>(got);
     if (!stream) {
       at += static_cast<size_t>(got);
     } else if (filled += static_cast<size_t>(got); filled == kPiece) {
-      StreamTo(tensors.get() + at, piece.get(), kPiece);
+      StreamTo(tensors + at, piece, kPiece);
       at += kPiece;
       filled = 0;
     }
     if (at == kTensors) at = 0;
   }
-  std::printf("{\"bytes\": %llu, \"seconds\": %.6f}\n", static_cast<unsigned long long>(bytes),
-              SecondsSince(begin));
+  received.seconds = SecondsSince(begin);
+  return received;
 }
 
-void Send(int connection, double seconds) {
-  const Memory tensors = Allocate(kTensors);
+void Send(int connection, double seconds, const char* tensors) {
   size_t at = 0;
   for (const auto begin = Steady::now(); SecondsSince(begin) < seconds;) {
     for (size_t left = kMessage; left > 0;) {
-      const ssize_t sent = send(connection, tensors.get() + at, left, MSG_NOSIGNAL);
+      const ssize_t sent = send(connection, tensors + at, left, MSG_NOSIGNAL);
       if (sent < 0) Die("send");
       left -= static_cast<size_t>(sent);
       at = (at + static_cast<size_t>(sent)) % kTensors;
@@ -168,32 +172,55 @@ void Send(int connection, double seconds) {
   if (shutdown(connection, SHUT_WR) != 0) Die("shutdown");
 }
 
+struct Options {
+  bool receives = false;
+  bool sends = false;
+  bool stream = false;
+  int buffer = 0;
+  double seconds = 0;  // of sending
+};
+
+// Memory is touched before the connection, so that its cost is nobody's.
+int Run(const Options& options, const char* address, int port) {
+  const Memory in = Allocate(options.receives ? kTensors : kPiece), piece = Allocate(kPiece);
+  const Memory out = Allocate(options.sends ? kTensors : kPiece);
+  const OwnedFd connection =
+      port == 0 ? Accept(address, options.buffer) : Connect(address, port, options.buffer);
+  const double before = CpuSeconds();
+  std::thread sender;
+  if (options.sends)
+    sender = std::thread([&] { Send(connection.get(), options.seconds, out.get()); });
+  Received received;
+  if (options.receives) received = Receive(connection.get(), options.stream, in.get(), piece.get());
+  if (sender.joinable()) sender.join();
+  std::printf("{\"bytes\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n",
+              static_cast<unsigned long long>(received.bytes), received.seconds,
+              CpuSeconds() - before);
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
-  const bool both = argc == 6;
-  int number = 0;
-  double seconds = 0;
-  if (what == "receive" && (argc == 5 || both) && absl::SimpleAtoi(argv[4], &number) &&
-      (!both || absl::SimpleAtod(argv[5], &seconds))) {
-    const OwnedFd connection = Accept(argv[2], number);
-    std::thread sender;
-    if (both) sender = std::thread(Send, connection.get(), seconds);
-    Receive(connection.get(), std::string(argv[3]) == "stream");
-    if (both) sender.join();
-    return 0;
+  Options options;
+  int port = 0;
+  if (what == "receive" && (argc == 5 || argc == 6) && absl::SimpleAtoi(argv[4], &options.buffer) &&
+      (argc == 5 || absl::SimpleAtod(argv[5], &options.seconds))) {
+    options.receives = true;
+    options.sends = argc == 6;
+    options.stream = std::string(argv[3]) == "stream";
+    return Run(options, argv[2], 0);
   }
-  if (what == "send" && (argc == 5 || both) && absl::SimpleAtoi(argv[3], &number) &&
-      absl::SimpleAtod(argv[4], &seconds)) {
-    const OwnedFd connection = Connect(argv[2], number);
-    std::thread receiver;
-    if (both) receiver = std::thread(Receive, connection.get(), std::string(argv[5]) == "stream");
-    Send(connection.get(), seconds);
-    if (both) receiver.join();
-    return 0;
+  if (what == "send" && (argc == 5 || argc == 7) && absl::SimpleAtoi(argv[3], &port) && port > 0 &&
+      absl::SimpleAtod(argv[4], &options.seconds) &&
+      (argc == 5 || absl::SimpleAtoi(argv[6], &options.buffer))) {
+    options.receives = argc == 7;
+    options.sends = true;
+    options.stream = argc == 7 && std::string(argv[5]) == "stream";
+    return Run(options, argv[2], port);
   }
   std::fprintf(stderr,
                "usage: raw_tcp receive ADDRESS place|stream BUFFER [SECONDS]\n"
-               "       raw_tcp send ADDRESS PORT SECONDS [place|stream]\n");
+               "       raw_tcp send ADDRESS PORT SECONDS [place|stream BUFFER]\n");
   return 2;
 }
 
