@@ -1,10 +1,12 @@
 #include "common/checkpoint/shard_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -43,6 +45,15 @@ absl::Status CheckNonce(CheckpointDisk& disk, const std::string& folder, uint64_
       ": --checkpoint-root here is not the coordinator's, or the checkpoint was given up"));
 }
 
+// Nobody could go on from what is not finite, and older checkpoints would be removed for it.
+absl::Status CheckFinite(const BlockName& name, absl::Span<const float> values) {
+  const auto bad = absl::c_find_if(values, [](float value) { return !std::isfinite(value); });
+  if (bad == values.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("element ", bad - values.begin(), " of ", ToString(name), " is ", *bad,
+                   ": expected finite values, as nobody could go on from others"));
+}
+
 // The file's header, with the digest of each block.
 absl::StatusOr<std::string> EncodeHeaderOf(const std::vector<BlockName>& names,
                                            const CheckpointCapture& capture, const CheckpointId& id,
@@ -52,6 +63,7 @@ absl::StatusOr<std::string> EncodeHeaderOf(const std::vector<BlockName>& names,
   std::string digests;
   for (const BlockName& name : names) {
     STARLING_ASSIGN_OR_RETURN(const CapturedBlock block, capture.Borrow(name));
+    STARLING_RETURN_IF_ERROR(CheckFinite(name, block.values));
     entries.push_back({.name = ToString(name), .shape = {block.values.size()}});
     absl::StrAppend(&digests, ToHex(Xxh64Of(AsText(AsBytes(block.values)))));
   }

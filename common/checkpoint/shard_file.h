@@ -28,7 +28,8 @@ namespace starling {
 // kAborted: the capture was given up; kFailedPrecondition: the checkpoint's folder is not there, or
 // its nonce is another one, so this disk is not the coordinator's, or the attempt is over; or the
 // shard's file is there already, and stays;
-// kDataLoss: what was read back differs; or the disk's error.
+// kInvalidArgument: a value is not finite; kDataLoss: what was read back differs; or the disk's
+// error.
 absl::StatusOr<CheckpointFile> WriteShardFile(CheckpointDisk& disk, const CheckpointId& id,
                                               uint64_t nonce, uint64_t step, ShardId shard,
                                               CheckpointCapture& capture,

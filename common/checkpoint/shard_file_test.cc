@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -123,6 +124,21 @@ TEST_F(ShardFileTest, GivenUpItLeavesNoFile) {
   EXPECT_TRUE(absl::IsAborted(Write().status())) << "before the first";
   EXPECT_EQ(calls_, 3);
   EXPECT_THAT(Files(), ElementsAre("nonce"));
+}
+
+TEST_F(ShardFileTest, ValuesThatAreNotFiniteAreNotWritten) {
+  for (const float bad : {INFINITY, -INFINITY, NAN}) {
+    const auto values = std::make_shared<std::vector<float>>(4, 1.0f);
+    (*values)[2] = bad;
+    CheckpointCapture capture;
+    capture.Add({CapturedBlock{BlockName{"a", 8, BlockPart::kSlot1}, *values, values}});
+    const absl::Status status =
+        WriteShardFile(disk_, kFileId, kTinyNonce, 27, ShardId(1), capture, [](uint64_t) {
+        }).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("element 2 of a@8.slot1 is "));
+    EXPECT_THAT(Files(), ElementsAre("nonce"));
+  }
 }
 
 TEST_F(ShardFileTest, WhatTheDiskStoresWronglyIsFoundWhenItIsReadBack) {

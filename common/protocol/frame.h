@@ -110,8 +110,9 @@ struct FrameHeader {
   double scalar = 0;     // report: the squared norm; answer: the scale. Finite, not negative
 
   uint32_t held_us = 0;  // value only: how long the shard held the pull back
-  // Value only, BSP with backup workers: how long the step that made this version waited for one
-  // worker alone; 0: hardly. And for which contribution: its first micro-batch in the step.
+  // Value only, BSP with backup workers: how long the step that made this version waited for
+  // one worker, and fewer than N others, alone; 0: hardly. And for which contribution of that
+  // worker: its first micro-batch in the step.
   uint32_t late_us = 0;
   uint32_t late_part = 0;
 

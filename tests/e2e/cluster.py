@@ -44,14 +44,13 @@ def wait_until(condition, timeout, what, interval=0.05):
 
 
 def binary(label):
-    """The path of a built binary: in the runfiles of a Bazel test, else in bazel-bin."""
-    for base in (
-        Path(os.environ.get("TEST_SRCDIR", "/nonexistent")) / "starling",
-        ROOT / "bazel-bin",
-    ):
-        path = base / label
-        if path.exists():
-            return str(path)
+    """The path of a built binary: in a Bazel test that of its `data`, else in bazel-bin."""
+    runfiles = os.environ.get("TEST_SRCDIR")
+    path = (Path(runfiles) / "starling" if runfiles else ROOT / "bazel-bin") / label
+    if path.exists():
+        return str(path)
+    if runfiles:
+        raise FileNotFoundError(f"{label} is not in the test's data")
     raise FileNotFoundError(f"{label} is not built: bazel build //{label.rsplit('/', 1)[0]}:all")
 
 

@@ -32,6 +32,7 @@ JOB = "seen"
 WORKER_FLAGS = ["--lanes", "1", "--replay-compute", "0.02s,0.02s"]
 HIDDEN = [16] * 12  # many parameters: a checkpoint is written with many writes
 WRITE_TAKES_MS = 8000  # less than a minute, after which a disk counts as one that hangs
+PROMETHEUS_STARTS_WITHIN = 60  # seconds
 LOOK_EVERY = 0.5  # seconds
 GOES_WITHIN = 180  # seconds
 
@@ -121,7 +122,9 @@ class Places:
         findings = explain(self.cluster, JOB)[0]["findings"]
         drawn = self.page.evaluate("document.querySelector('#jobs').innerText") if self.page else ""
         jobs = json.loads(self.cluster.ask("coordinator", "/status.json")[2])["jobs"]
-        firing = self.alerts.firing(job_name=JOB) or set() if self.alerts else set()
+        firing = self.alerts.firing(job_name=JOB) if self.alerts else set()
+        if firing is None:
+            raise RuntimeError("Prometheus does not answer any more")
 
         def shown(state):
             if re.search(state.describe, describe):
@@ -271,6 +274,11 @@ def run_beside(cluster, link, chromium):
         port = cluster.admin_port("coordinator")
         alerts = prometheus.Prometheus(cluster.directory, {"coordinator": port})
     try:
+        until = time.monotonic() + PROMETHEUS_STARTS_WITHIN
+        while alerts and alerts.firing() is None:
+            if time.monotonic() > until:
+                raise RuntimeError(f"Prometheus does not answer in {PROMETHEUS_STARTS_WITHIN} s")
+            time.sleep(LOOK_EVERY)
         page = open_page(chromium, cluster) if chromium else None
         watch = Watch(Places(cluster, page, alerts))
         run(cluster, link, watch)

@@ -94,6 +94,11 @@ class Runs:
         if errors or status != 0:
             raise RuntimeError(f"{name}: {errors or self.cluster.describe(name)['reason']}")
         seen.read()
+        if seen.lost_spans or len(seen.completed) != steps:
+            raise RuntimeError(
+                f"{name}: {len(seen.completed)} of {steps} steps were seen, "
+                f"{seen.lost_spans} spans were lost"
+            )
         digest = parameters_sha256(self.cluster.export(name))
         self.digests.setdefault(digest, []).append(name)
         self.cluster.cli("delete", name)

@@ -12,7 +12,7 @@ namespace starling::session {
 namespace {
 
 // Lateness counts half as much after so many steps, so that who is late now comes before who was.
-constexpr uint64_t kStepsToHalf = 16;
+constexpr Clock kStepsToHalf = 16;
 // A step is overdue when it takes so many times as long as the median of the last ones, and at
 // least a few ticks.
 constexpr int kOverdue = 2;
@@ -75,17 +75,18 @@ WorkerId Core::Repeated() const {
   return of == worker_ ? WorkerId() : of;
 }
 
-// A value says which part of the step that made it came late.
+// A value says which part of the step that made it came late. Parts are those of the roster of now:
+// of a step before it, it is not known whose part it was.
 void Core::TakeLate(Clock version, const FrameHeader& value) {
   JobState& job = *job_;
-  if (job.backup == 0 || value.late_us == 0 || version == 0) return;
+  if (job.backup == 0 || value.late_us == 0 || version <= job.late_from) return;
   const Clock step = version - 1;
   Clock& counted = job.late_counted[value.key.slice];  // it may be pulled more than once
   if (version <= counted) return;
   counted = version;
   uint32_t smallest = job.micro_batches;
   uint32_t has = 0;
-  uint64_t late = 0;
+  std::optional<uint64_t> late;
   for (uint64_t member = 0; member < Sharing(); ++member) {
     uint32_t count = 0;
     for (const Subtree& tree : AssignSubtrees(step, member, Sharing(), job.micro_batches)) {
@@ -95,8 +96,9 @@ void Core::TakeLate(Clock version, const FrameHeader& value) {
     smallest = std::min(smallest, count);
     if (late == member) has = count;
   }
-  if (value.late_us <= MicrosOfMore(has, smallest)) return;
-  JobState::LateSums& sums = job.late_us[job.roster.members[late].worker];
+  if (!late.has_value() || value.late_us <= MicrosOfMore(has, smallest)) return;
+  ForgetOldLateness(step);
+  JobState::LateSums& sums = job.late_us[job.roster.members[*late].worker];
   sums.lately += value.late_us;
   sums.in_all += value.late_us;
 }
@@ -111,12 +113,20 @@ uint64_t Core::MicrosOfMore(uint32_t larger, uint32_t smaller) const {
   return static_cast<uint64_t>(absl::ToInt64Microseconds(shortest) * (larger - smaller) / larger);
 }
 
-// A function of the step, so that all workers that are told the same agree.
-void Core::ForgetOldLateness(uint64_t step) {
-  if (step % kStepsToHalf != 0 || step <= job_->late_halved) return;
-  job_->late_halved = step;
-  // What is left of it keeps a member that is hidden before those who were never late.
-  for (auto& [worker, sums] : job_->late_us) sums.lately = (sums.lately + 1) / 2;
+// By the steps of what is added, so that all workers that are told the same agree. What is left of
+// a sum keeps a member that is hidden before those who were never late.
+void Core::ForgetOldLateness(Clock step) {
+  JobState& job = *job_;
+  const Clock age = step / kStepsToHalf;
+  for (; job.late_age < age; ++job.late_age) {
+    bool more = false;
+    for (auto& [worker, sums] : job.late_us) {
+      sums.lately = (sums.lately + 1) / 2;
+      more = more || sums.lately > 1;
+    }
+    if (!more) break;
+  }
+  job.late_age = std::max(job.late_age, age);
 }
 
 void Core::ForgetLatenessOfStrangers() {

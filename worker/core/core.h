@@ -166,7 +166,8 @@ struct JobState {
   };
   absl::btree_map<WorkerId, LateSums> late_us;
   absl::btree_map<SliceId, Clock> late_counted;   // the newest version
-  uint64_t late_halved = 0;                       // the step
+  Clock late_age = 0;                             // steps / kStepsToHalf of the newest sum
+  Clock late_from = 0;                            // the roster is that of steps from here on
   absl::Time stepped_at = absl::InfinitePast();   // when the last step was over
   std::array<absl::Duration, 8> step_times = {};  // of the last steps
   uint64_t steps_timed = 0;
@@ -295,7 +296,7 @@ class Core {
   WorkerId Repeated() const;
   void TakeLate(Clock version, const FrameHeader& value);
   uint64_t MicrosOfMore(uint32_t larger, uint32_t smaller) const;
-  void ForgetOldLateness(uint64_t step);
+  void ForgetOldLateness(Clock step);
   void ForgetLatenessOfStrangers();
   void TurnToLatest();
   void NoteStep();

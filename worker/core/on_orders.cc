@@ -90,6 +90,7 @@ void Core::UpdateJob(const WorkerOrders& orders) {
   UpdateViews(orders);
   UpdateLeases(orders);
   if (RosterNumber(orders.roster().number()) < job.roster.number) return;
+  if (RosterNumber(orders.roster().number()) > job.roster.number) job.late_from = job.clock;
   TakeRoster(orders.roster(), &job.roster);
   ForgetLatenessOfStrangers();
   const bool was_member = job.member;

@@ -122,7 +122,6 @@ bool Core::StartStep() {
   JobState& job = *job_;
   if (!MayBegin()) return false;
   const uint64_t step = job.clock;
-  ForgetOldLateness(step);
   Unit unit;
   unit.ranges = Assigned(step);
   unit.item = {WorkPurpose::kTrain, static_cast<uint32_t>(step / job.steps),

@@ -209,7 +209,6 @@ bool Core::ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& s
     LoseShard(shard.at(), /*backup_lives=*/true, view);
     job.state.set_failovers(job.state.failovers() + 1);
   });
-  ChangeViews(job, [&] { DropBackup(view); });
   const std::string why(CutUtf8(status.fault(), limits::kFaultBytesMax));
   SetUnfit(job, 0, shard.stored.incarnation(), why);
   Log(job,

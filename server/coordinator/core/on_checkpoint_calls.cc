@@ -218,11 +218,13 @@ void Core::DropCheckpoint(const CheckpointId& id) {
   unreadable_checkpoints_.erase(id);
   dropping_[id];
   disk_actions_.push_back(action::DropCheckpoint{id});
-  Job* const job = id.cluster == cluster_.cluster() ? FindJob(id.job.value) : nullptr;
-  if (job == nullptr || job->state.sealed_checkpoint() != id.number) return;
+  const auto found = jobs_.find(id.job.value);  // one that is archived goes back to nothing
+  if (id.cluster != cluster_.cluster() || found == jobs_.end()) return;
+  Job& job = found->second;
+  if (job.over() || job.state.sealed_checkpoint() != id.number) return;
   const CheckpointInfo* last = LastCheckpoint(checkpoints_, id.cluster, id.job);
-  job->state.set_sealed_checkpoint(last == nullptr ? 0 : ParseCheckpointId(last->id())->number);
-  SaveState(*job);
+  job.state.set_sealed_checkpoint(last == nullptr ? 0 : ParseCheckpointId(last->id())->number);
+  SaveState(job);
 }
 
 void Core::DropSurplus(const Job& job) {

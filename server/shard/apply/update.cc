@@ -100,7 +100,7 @@ UpdateConstants::UpdateConstants(const UpdateRule& rule, const UpdateScalars& sc
 }
 
 int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
-                    const SliceMemory& memory, InstructionSet set) {
+                    const SliceMemory& memory, InstructionSet set, bool looks) {
   STARLING_CHECK(PayloadBytes(gradient) == memory.elements * sizeof(float),
                  "gradient and slice differ in size");
   const UpdateKernels& kernels = UpdateKernelsFor(set);
@@ -115,7 +115,6 @@ int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payloa
     constants.emplace_back(rule, scalars, 1);
   }
   const auto update = kernels.update[rule.kind];
-  const bool looks = scalars.t % kUpdatesToLook == 0;
   int64_t bad = -1;
   const auto look = [&](const float* values, size_t first, size_t count) {
     const int64_t at = values == nullptr ? -1 : FirstNonFinite(values + first, count, set);

@@ -68,14 +68,12 @@ struct SliceMemory {
   size_t elements = 0;
 };
 
-// What is not finite stays so. To look for it after each update took up to 1.7 times as long.
-inline constexpr uint64_t kUpdatesToLook = 16;
-
-// `gradient` has exactly `memory.elements` elements. Where `scalars.t` is a multiple of
-// kUpdatesToLook, returns the first element of which the new value, or what a slot has for it, is
+// `gradient` has exactly `memory.elements` elements. If it `looks`, which makes an update up to 1.7
+// times as long, it returns the first element of which the new value, or what a slot has for it, is
 // NaN or infinite; else, and if there is none, -1. Thread-safe for different slices.
 int64_t ApplyUpdate(const UpdateRule& rule, const UpdateScalars& scalars, Payload gradient,
-                    const SliceMemory& memory, InstructionSet set = BestInstructionSet());
+                    const SliceMemory& memory, InstructionSet set = BestInstructionSet(),
+                    bool looks = false);
 
 // into[i] += from[i], over the elements of `from`. Returns the first element whose sum is NaN or
 // infinite; -1: none.

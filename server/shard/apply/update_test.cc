@@ -158,22 +158,23 @@ TEST(UpdateTest, NamesTheFirstElementThatIsNotFinite) {
       std::vector<float> gradient(kCount, 0.5f);
       const absl::Span<const uint8_t> piece(reinterpret_cast<const uint8_t*>(gradient.data()),
                                             kCount * sizeof(float));
-      const auto apply = [&] {
-        return ApplyUpdate(rule, {.rate = 0.1f, .scale = 1, .t = kUpdatesToLook, .lag = 0},
-                           Payload(&piece, 1),
+      const auto apply = [&](bool looks) {
+        return ApplyUpdate(rule, {.rate = 0.1f, .scale = 1, .t = 10, .lag = 0}, Payload(&piece, 1),
                            {.in = state.value.data(),
                             .out = state.value.data(),
                             .slot0 = rule.slots() > 0 ? state.slot0.data() : nullptr,
                             .slot1 = rule.slots() > 1 ? state.slot1.data() : nullptr,
-                            .elements = kCount});
+                            .elements = kCount},
+                           BestInstructionSet(), looks);
       };
-      ASSERT_EQ(apply(), -1);
+      ASSERT_EQ(apply(/*looks=*/true), -1);
       state.value[bad] = rule.kind == UpdateRule::kLamb ? 1.0f : -3e38f;
       gradient[bad] = rule.kind == UpdateRule::kStatistic ? -INFINITY : 3e38f;
       if (rule.slots() > 0) state.slot0[bad] = 3e38f;
       int64_t found = -1;
-      for (int step = 0; step < 20 && found < 0; ++step) found = apply();
+      for (int step = 0; step < 20 && found < 0; ++step) found = apply(/*looks=*/true);
       EXPECT_EQ(found, static_cast<int64_t>(bad)) << rule.kind;
+      EXPECT_EQ(apply(/*looks=*/false), -1);
     }
   }
 }

@@ -61,7 +61,7 @@ struct Applied {
   Lsn lsn;
   int64_t first_non_finite = -1;  // element of the sum, or -1
   uint64_t digest = 0;            // of the slice's newest value and its slots, if asked for
-  int64_t new_non_finite = -1;    // element whose new value, or slot, is not finite, or -1
+  int64_t new_non_finite = -1;    // if looked for: element whose new value, or slot, is not finite
 };
 
 // ---- From the backup, at a primary (docs/protocol.md, section 12) ----
@@ -221,7 +221,12 @@ struct ApplyNow {
   BufferId payload;
   uint64_t version = 0;
   bool digest = false;  // answer with the digest, too
+  bool looks = false;   // for what is not finite in the new value and slots
 };
+
+// A slice's new values are looked at after every so many updates, as what is not finite stays so,
+// and after each one in as many last steps of the job.
+inline constexpr int64_t kUpdatesToLook = 16;
 
 // The policy is in force from here on, and values are kept as it requires: two versions in BSP,
 // where `version` is the newest one and all slices have it; otherwise one. No update is in

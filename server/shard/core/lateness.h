@@ -1,7 +1,8 @@
 // Which part of a step came late, as seen by one slice of a partition (docs/decisions/0014).
 //
-//   lateness.Arrived(worker, part, now);    // for each contribution that enters the step's tree
-//   lateness.Sealed(version, backup, now);  // the tree is complete
+//   Lateness lateness(backup_workers);
+//   lateness.Arrived(worker, part, now);  // for each contribution that enters the step's tree
+//   lateness.Sealed(version, now);        // the tree is complete
 //   const Lateness::Late late = lateness.Of(version);
 #ifndef STARLING_SERVER_SHARD_CORE_LATENESS_H_
 #define STARLING_SERVER_SHARD_CORE_LATENESS_H_
@@ -18,6 +19,10 @@ namespace starling {
 // Pure. Not thread-safe.
 class Lateness {
  public:
+  // With N backup workers, N late ones do not hide each other: each is compared with those that
+  // came before them all.
+  explicit Lateness(uint32_t backup_workers) : last_(std::max(backup_workers, 1u)) {}
+
   struct Late {
     absl::Duration by;  // 0: nothing was late, or it is not known
     uint32_t part = 0;  // the first micro-batch of the contribution that came last
@@ -31,16 +36,15 @@ class Lateness {
     const auto same = [&](const Arrival& arrival) { return arrival.worker == worker; };
     arrivals_.erase(std::remove_if(arrivals_.begin(), arrivals_.end(), same), arrivals_.end());
     arrivals_.push_back({worker, part, now});
+    if (arrivals_.size() > last_ + 1) arrivals_.erase(arrivals_.begin());
   }
 
-  // The tree is complete; the slice's value becomes this version. With `backup` backup workers as
-  // many late ones do not hide each other: each is compared with those before them all.
-  void Sealed(uint64_t version, uint32_t backup, absl::Time now) {
+  // The tree is complete; the slice's value becomes this version.
+  void Sealed(uint64_t version, absl::Time now) {
     version_ = version;
     late_ = {};
-    const size_t last = std::max<uint32_t>(backup, 1);
-    if (known_ && arrivals_.size() > last) {
-      const absl::Duration waited = now - arrivals_[arrivals_.size() - 1 - last].at;
+    if (known_ && arrivals_.size() > last_) {
+      const absl::Duration waited = now - arrivals_.front().at;
       if (kPartOfStep * waited > now - sealed_at_) late_ = {waited, arrivals_.back().part};
     }
     sealed_at_ = now;
@@ -60,7 +64,8 @@ class Lateness {
     uint32_t part;
     absl::Time at;
   };
-  std::vector<Arrival> arrivals_;  // the newest one of each worker, ascending
+  size_t last_;
+  std::vector<Arrival> arrivals_;  // the newest one of each of the last workers, ascending
   absl::Time sealed_at_;           // the step before
   bool known_ = false;             // since then nothing was forgotten
   uint64_t version_ = 0;

@@ -18,11 +18,11 @@ struct Part {
 };
 // In a step of 100 ms in which these parts come, the last one of which completes it.
 Lateness::Late LateIn(const std::vector<Part>& parts, uint32_t backup = 1) {
-  Lateness lateness;
+  Lateness lateness(backup);
   lateness.Arrived(kOne, 0, At(-1));
-  lateness.Sealed(1, 1, At(0));
+  lateness.Sealed(1, At(0));
   for (const Part& part : parts) lateness.Arrived(part.worker, part.part, At(part.ms));
-  lateness.Sealed(2, backup, At(parts.back().ms));
+  lateness.Sealed(2, At(parts.back().ms));
   return lateness.Of(2);
 }
 
@@ -42,16 +42,16 @@ TEST(LatenessTest, AsManyAsThereAreBackupWorkersDoNotHideEachOther) {
 }
 
 TEST(LatenessTest, WhatAnotherRosterBeganIsNotKnown) {
-  Lateness lateness;
-  lateness.Sealed(1, 1, At(0));
+  Lateness lateness(1);
+  lateness.Sealed(1, At(0));
   lateness.Arrived(kOne, 0, At(10));
   lateness.Forget();
   lateness.Arrived(kTwo, 2, At(100));
-  lateness.Sealed(2, 1, At(100));
+  lateness.Sealed(2, At(100));
   EXPECT_EQ(lateness.Of(2), Lateness::Late());
   lateness.Arrived(kOne, 0, At(110));
   lateness.Arrived(kTwo, 2, At(200));
-  lateness.Sealed(3, 1, At(200));
+  lateness.Sealed(3, At(200));
   EXPECT_EQ(lateness.Of(3), (Lateness::Late{absl::Milliseconds(90), 2}));
 }
 
@@ -65,20 +65,20 @@ TEST(LatenessTest, WhoComputesAStepAloneIsNotLate) {
 }
 
 TEST(LatenessTest, OfTheNewestVersionAlone) {
-  Lateness lateness;
+  Lateness lateness(1);
   EXPECT_EQ(lateness.Of(0), Lateness::Late());
   lateness.Arrived(kOne, 0, At(0));
   lateness.Arrived(kTwo, 4, At(50));
-  lateness.Sealed(1, 1, At(50));
+  lateness.Sealed(1, At(50));
   EXPECT_EQ(lateness.Of(1), Lateness::Late()) << "how long the first step took is not known";
   lateness.Arrived(kOne, 0, At(60));
   lateness.Arrived(kTwo, 4, At(100));
-  lateness.Sealed(2, 1, At(100));
+  lateness.Sealed(2, At(100));
   EXPECT_EQ(lateness.Of(2), (Lateness::Late{absl::Milliseconds(40), 4}));
   EXPECT_EQ(lateness.Of(1), Lateness::Late());
   lateness.Arrived(kTwo, 4, At(140));
   lateness.Arrived(kOne, 0, At(141));
-  lateness.Sealed(3, 1, At(141));
+  lateness.Sealed(3, At(141));
   EXPECT_EQ(lateness.Of(3), Lateness::Late());
   EXPECT_EQ(lateness.Of(2), Lateness::Late());
 }

@@ -53,7 +53,10 @@ void Partition::Advance() {
     }
     const uint64_t version = applied_.bsp() ? static_cast<uint64_t>(entry->record.clock) : 0;
     const bool digest = backup_.value != 0 && IsChecked(entry->record.lsn);
-    Do(ApplyNow{entry->record, entry->payload, version, digest});
+    const bool looks =
+        entry->record.scalars.t % kUpdatesToLook == 0 ||
+        config_.JobStep(entry->record.work) + kUpdatesToLook >= static_cast<int64_t>(config_.steps);
+    Do(ApplyNow{entry->record, entry->payload, version, digest, looks});
   }
 }
 

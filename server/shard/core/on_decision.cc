@@ -60,7 +60,8 @@ std::string Partition::OverflowText(SliceId slice, int64_t element, int64_t step
 }
 
 std::string Partition::NotFiniteText(SliceId slice, int64_t element, int64_t step) const {
-  return absl::StrCat("the update of step ", step, " makes ",
+  return absl::StrCat("the update of step ", step, ", or one of the ", kUpdatesToLook - 1,
+                      " of these parameters before it, makes ",
                       config_.name_of_element(slice, static_cast<uint32_t>(element)),
                       ", or what the optimizer keeps for it, not finite, although the gradient "
                       "was: it is too large, or the values are (a gradient above 1e19 has an "

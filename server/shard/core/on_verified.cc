@@ -164,7 +164,7 @@ void Partition::Seal(SliceWork& slice, const FrameHeader& last, BufferId sum) {
   }
   ++counters_.sealed;
   const auto version = static_cast<uint64_t>(record.clock) + 1;
-  if (config_.backup_workers > 0) slice.lateness.Sealed(version, config_.backup_workers, now_);
+  if (config_.backup_workers > 0) slice.lateness.Sealed(version, now_);
   if (slice.lateness.Of(version).by > absl::ZeroDuration()) ++counters_.late_steps;
   Waiters waiters;
   waiters.swap(slice.unsealed);

@@ -17,7 +17,7 @@ Partition::Partition(PartitionConfig config, FirstState first)
       ordered_(applied_),
       has_copy_(first == FirstState::kFirstValues) {
   for (const PartitionConfig::SliceInfo& info : config_.slices) {
-    slices_.try_emplace(info.id, info, config_.micro_batches);
+    slices_.try_emplace(info.id, info, config_.micro_batches, config_.backup_workers);
   }
   if (config_.Decides()) decider_.emplace(config_.reporters);
   if (config_.start.has_value()) begun_steps_ = config_.start->step;

@@ -90,7 +90,7 @@ struct PartitionCounters {
   uint64_t fenced_records = 0;  // frames of replication of another view
   uint64_t captures = 0;        // for checkpoints
   uint64_t missed_captures = 0;
-  uint64_t late_steps = 0;  // of slices that were kept waiting by one worker
+  uint64_t late_steps = 0;  // of slices, with backup workers: who was late is known
 };
 
 // How a copy starts.
@@ -144,7 +144,8 @@ class Partition {
 
   // Work on a slice that is not in a record yet.
   struct SliceWork {
-    SliceWork(const PartitionConfig::SliceInfo& info, uint32_t leaves) : info(info), tree(leaves) {}
+    SliceWork(const PartitionConfig::SliceInfo& info, uint32_t leaves, uint32_t backup_workers)
+        : info(info), tree(leaves), lateness(backup_workers) {}
 
     PartitionConfig::SliceInfo info;
     SubtreeSum tree;                   // BSP: sums of step Sealed()

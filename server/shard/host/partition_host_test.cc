@@ -281,23 +281,39 @@ TEST_F(PartitionHostTest, ASumThatOverflowsChangesNothingAndStopsTheJobByName) {
 }
 
 TEST_F(PartitionHostTest, AnUpdateThatOverflowsStopsTheJobByName) {
-  train_samples_ = 4 * kUpdatesToLook;  // 4 a step
   for (const Policy::Kind policy : {Policy::BSP, Policy::SSP}) {
     Start(policy);
-    const auto looks = static_cast<uint32_t>(kUpdatesToLook);
-    for (uint32_t step = 0; step + 2 < looks; ++step) Push(1, Step(0, step), 0);
-    Push(1, Step(0, looks - 2), 3e38f);
+    Push(1, Step(0, 0), 3e38f);
     EXPECT_EQ(status_.fault(), "");
-    Push(1, Step(0, looks - 1), 3e38f);
+    Push(1, Step(0, 1), 3e38f);
     const std::string name = plan_->description.spec().model().parameters(0).name();
-    EXPECT_EQ(status_.fault().find("the update of step 15 makes " + name + "[0], or what"), 0u)
+    EXPECT_EQ(status_.fault().find("the update of step 1, or one of the 15 of these parameters "
+                                   "before it, makes " +
+                                   name + "[0], or what"),
+              0u)
         << status_.fault();
     EXPECT_TRUE(status_.diverged());
     EXPECT_EQ(Last().header.answer, Answer::kStopped);
     if (policy == Policy::SSP) continue;
-    Pull(looks - 1);
+    Pull(1);
     ASSERT_EQ(Last().header.type, FrameType::kValue);
     EXPECT_EQ(Last().First(), -3e38f);
+  }
+}
+
+// To look after each update would make it longer by half.
+TEST_F(PartitionHostTest, InALongJobAnOverflowIsSeenAtTheNextLook) {
+  train_samples_ = 4 * 2 * kUpdatesToLook;  // 4 a step
+  for (const Policy::Kind policy : {Policy::BSP, Policy::SSP}) {
+    Start(policy);
+    for (uint32_t step = 0; step + 1 < kUpdatesToLook; ++step) {
+      Push(1, Step(0, step), step == 3 || step == 4 ? 3e38f : 0);
+      EXPECT_EQ(status_.fault(), "") << step;
+    }
+    Push(1, Step(0, kUpdatesToLook - 1), 0);
+    EXPECT_EQ(status_.fault().find("the update of step 15, or one of the 15 "), 0u)
+        << status_.fault();
+    EXPECT_TRUE(status_.diverged());
   }
 }
 

@@ -139,9 +139,10 @@ int64_t SliceValues::Apply(const ApplyNow& update, Payload gradient,
   if (update.record.skipped) {
     if (result != from.data) std::memcpy(result.get(), from.data.get(), elements * sizeof(float));
   } else {
-    not_finite = ApplyUpdate(
-        *store.rule, update.record.scalars, gradient,
-        {from.data.get(), result.get(), store.slot0.get(), store.slot1.get(), elements});
+    not_finite =
+        ApplyUpdate(*store.rule, update.record.scalars, gradient,
+                    {from.data.get(), result.get(), store.slot0.get(), store.slot1.get(), elements},
+                    BestInstructionSet(), update.looks);
   }
   if (result != store.versions[into].data) LetGo(store, store.versions[into]);
   store.versions[into] = Value{std::move(result), 0};
