@@ -57,7 +57,8 @@ def _clang_toolchain(ctx):
     ctx.file(header, ctx.read(Label("//tools/bazel:precompiled.h")), executable = False)
     ctx.file(header + ".pch/README", "By what Clang takes it for.\n", executable = False)
     for name, flags in _VARIANTS.items():
-        command = [clang, "-x", "c++-header", "-"] + _FLAGS + flags
+        command = [clang, "-x", "c++-header", "-fpch-instantiate-templates", "-"]
+        command += _FLAGS + flags
         command += ["-o", ctx.path(header + ".pch/" + name)]
         done = ctx.execute(
             ["/bin/sh", "-c", "exec \"$@\" <\"$0\"", ctx.path(header)] + command,

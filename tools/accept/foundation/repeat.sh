@@ -5,7 +5,7 @@
 set -euo pipefail
 seeds=1000
 kinds_least=20
-bazel build --ui_event_filters=-info,-debug //tests/sim:sim //common/protocol:record_test \
+bazel build --ui_event_filters=-info,-debug //tests/sim:sim //common/protocol:protocol_test \
   //server/shard/core:partition_test >&2
 bin=$(bazel info bazel-bin 2>/dev/null)
 wrong=""
@@ -35,7 +35,7 @@ for what in "states compared" "states compared at the end" \
 done
 
 # ---- What is refused ----
-"$bin/common/protocol/record_test" >&2 || wrong+="; record_test failed"
+"$bin/common/protocol/protocol_test" >&2 || wrong+="; protocol_test failed"
 status=0
 test=$bin/server/shard/core/partition_test
 refused=$("$test" --gtest_filter='PartitionStateTest.*') || status=$?
