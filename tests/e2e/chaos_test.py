@@ -6,6 +6,7 @@ from tests.e2e import chaos
 from tests.e2e.applied import Update
 from tests.e2e.chaos_report import Updates, measure, percentile, promises, summarize, table
 from tests.e2e.faults import CUT, KILL, PAUSE, Fault
+from tests.e2e.promises import check
 
 # Processes of shards.
 OLD, OTHER, NEW = 10, 11, 12
@@ -127,7 +128,8 @@ class OnRealProcesses(unittest.TestCase):
         )
         chaos.show(result)
         for job in result["jobs"]:
-            self.assertEqual((job["state"], job["lost"], job["twice"]), ("SUCCEEDED", 0, 0), job)
+            self.assertEqual(job["state"], "SUCCEEDED", job)
+            check((job["lost"], job["twice"]) == (0, 0), f"updates were lost or doubled: {job}")
         self.assertTrue(result["promises"][0]["held"], result["promises"][0])
         shards = [fault for fault in result["faults"] if fault["role"] == "shard"]
         self.assertTrue(any(fault["first_ack"] for fault in shards), shards)

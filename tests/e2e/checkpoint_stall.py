@@ -19,7 +19,7 @@ import tempfile
 import time
 
 from tests.e2e.bsp_matrix_test import write_idx
-from tests.e2e.checkpoint_test import checkpoints, create, verify
+from tests.e2e.checkpoint_test import check_whole, checkpoints, create
 from tests.e2e.cluster import Cluster, job_file
 
 STALL_MAX = 0.1  # seconds
@@ -109,9 +109,7 @@ def measure(folder, policy, count):
             steps.read()
         listed = {checkpoint["id"]: checkpoint for checkpoint in checkpoints(cluster)}
         for checkpoint in ids:
-            result = verify(cluster, checkpoint)
-            if result.returncode != 0:
-                raise RuntimeError(f"checkpoint verify: {result.stderr}")
+            check_whole(cluster, checkpoint)
         size = max(int(listed[checkpoint]["bytes"]) for checkpoint in ids)
     if steps.lost_spans > 0:
         raise RuntimeError(f"{steps.lost_spans} spans were overwritten before they were read")

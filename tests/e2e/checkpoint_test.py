@@ -17,6 +17,7 @@ from tests.e2e.cluster import (
     read_safetensors,
     wait_until,
 )
+from tests.e2e.promises import check, check_counted, check_same_bits
 
 STEPS = 400
 ENDLESS = {"steps": 100_000}  # until it is cancelled
@@ -38,10 +39,10 @@ def create(cluster, job):
     return result.stdout.strip()
 
 
-def verify(cluster, checkpoint):
-    return cluster.cli(
-        "checkpoint", "verify", checkpoint, "--checkpoint-root", str(cluster.checkpoints)
-    )
+def check_whole(cluster, checkpoint):
+    root = ("--checkpoint-root", str(cluster.checkpoints))
+    verified = cluster.cli("checkpoint", "verify", checkpoint, *root)
+    check(verified.returncode == 0, f"checkpoint {checkpoint}: {verified.stderr}")
 
 
 def go_on(cluster, checkpoint, name):
@@ -101,8 +102,7 @@ class Checkpoints(unittest.TestCase):
             self.assertIn(taken, [c["id"] for c in listed])
             self.assertEqual(sum(not c.get("askedFor") for c in listed), 2, listed)
             for checkpoint in listed:
-                verified = verify(cluster, checkpoint["id"])
-                self.assertEqual(verified.returncode, 0, verified.stderr)
+                check_whole(cluster, checkpoint["id"])
             before = cluster.describe("first")
             step = next(int(c["step"]) for c in listed if c["id"] == taken)
         self.assertTrue(30 <= step < STEPS, step)
@@ -128,7 +128,7 @@ class Checkpoints(unittest.TestCase):
                     )
         for what, digest in seen.items():
             print(f"{what}: {digest}", flush=True)
-            self.assertEqual(digest, expected, what)
+            check_same_bits({what: digest, "alone": expected})
         print(f"figure: {len(set(seen.values()))} SHA-256 over {len(seen)} runs")
 
     def test_an_exported_checkpoint_is_the_job_at_that_step(self):
@@ -152,9 +152,8 @@ class Checkpoints(unittest.TestCase):
             short = self.job("short", optimizer=adam, stop={"steps": step})
             cluster.cli("cancel", "long")
             cluster.submit(short)
-            self.assertEqual(
-                parameters_sha256(read_safetensors(path)), self.end(cluster, "short")
-            )
+            exported = parameters_sha256(read_safetensors(path))
+            check_same_bits({"exported": exported, "short": self.end(cluster, "short")})
 
     def test_counts_each_sample_once_without_steps_in_common(self):
         epochs, samples = 40, 2048
@@ -177,13 +176,11 @@ class Checkpoints(unittest.TestCase):
                 cluster.wait_progress("count", epoch=2)
                 taken = create(cluster, "count")
                 self.assertEqual(cluster.wait("count"), 0)
-                self.assertEqual(set(floats(cluster.export("count")["counter"])), {epochs})
+                check_counted(floats(cluster.export("count")["counter"]), epochs, samples)
             with Cluster(shards=3, workers=2, checkpoints=root) as cluster:
                 go_on(cluster, taken, "again")
                 self.assertEqual(cluster.wait("again"), 0)
-                rows = floats(cluster.export("again")["counter"])
-                self.assertEqual(set(rows), {epochs}, policy)
-                self.assertEqual(len(rows), samples)
+                check_counted(floats(cluster.export("again")["counter"]), epochs, samples)
 
     def test_begins_another_job_with_its_values(self):
         with Cluster(shards=2, workers=1, checkpoints=True) as cluster:
@@ -241,19 +238,17 @@ class Checkpoints(unittest.TestCase):
                 listed = wait_until(
                     lambda: self.listed(cluster), 30, "the list after the death of " + victim
                 )
-                self.assertIn(earlier, listed)
-                verified = verify(cluster, earlier)
-                self.assertEqual(verified.returncode, 0, verified.stderr)
+                check(earlier in listed, f"checkpoint {earlier} is lost: {listed}")
+                check_whole(cluster, earlier)
                 wait_until(
                     lambda: self.listed(cluster)[:1] not in ([], [earlier])
                     or cluster.describe("killed")["state"] == "SUCCEEDED",
                     120,
                     "a later checkpoint, or the job's end",
                 )
-            self.assertEqual(self.end(cluster, "killed"), expected)
+            check_same_bits({"killed": self.end(cluster, "killed"), "alone": expected})
             for checkpoint in checkpoints(cluster):
-                verified = verify(cluster, checkpoint["id"])
-                self.assertEqual(verified.returncode, 0, verified.stderr)
+                check_whole(cluster, checkpoint["id"])
             left = wait_until(
                 lambda: not list(cluster.checkpoints.glob("*.partial"))
                 and not list(cluster.checkpoints.glob("*.deleted"))

@@ -3,6 +3,7 @@
 import unittest
 
 from tests.e2e import chaos, double_fault
+from tests.e2e.promises import check
 
 
 class DoubleFault(unittest.TestCase):
@@ -15,6 +16,8 @@ class DoubleFault(unittest.TestCase):
 
     def test_both_copies_of_a_partition_die(self):
         found = double_fault.run(1, chaos.Log())
+        miscounted = (found.get("lost", 0), found.get("twice", 0))
+        check(miscounted == (0, 0), f"updates were lost or doubled: {found}")
         self.assertTrue(double_fault.promise(found)[2], found)
 
 

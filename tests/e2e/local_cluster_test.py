@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.e2e.cluster import binary, wait_until
 from tests.e2e.local_cluster import LocalCluster, alive
+from tests.e2e.promises import check_coverage
 
 JOB = """
 apiVersion: starling/v1
@@ -80,7 +81,8 @@ class LocalClusterTest(unittest.TestCase):
         self.starling("submit", "-f", str(self.home / "job.yaml"), "--watch")
         job = json.loads(self.starling("describe", "job", "count", "-o", "json").stdout)
         self.assertEqual(job["status"]["state"], "SUCCEEDED")
-        self.assertEqual((job["status"]["coverageMin"], job["status"]["coverageMax"]), (128, 128))
+        self.assertEqual(job["status"]["coverageExpected"], 128)
+        check_coverage(job["status"])
         self.starling("submit", "-f", str(self.home / "job.yaml"), expect=1)  # the name is taken
         self.starling("delete", "count")
         self.starling("wait", "count", expect=5)

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.e2e import mnist
 from tests.e2e.cluster import floats, job_file
 from tests.e2e.faults import END_STATES, Aborted, accepted
+from tests.e2e.promises import PromiseBroken
 
 SAMPLES, BATCH = 540_000, 10_000  # three slices, so that each of three shards may lead one
 ITEMS = SAMPLES // BATCH  # per epoch
@@ -154,7 +155,7 @@ class Counters(LongJobs):
         rows = floats(tensors["counter"])
         if min(rows) != max(rows):
             lost, twice = miscounts(rows, max(set(rows), key=rows.count))
-            raise AssertionError(
+            raise PromiseBroken(
                 f"job {name}: at the end of an epoch rows are from {min(rows)} to {max(rows)}: "
                 f"{lost} too few, {twice} too many"
             )

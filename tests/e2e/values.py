@@ -29,6 +29,7 @@ from pathlib import Path
 
 from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, floats, job_file, read_safetensors, wait_until
+from tests.e2e.promises import PromiseBroken
 
 SHARDS, WORKERS = 2, 2
 POLICIES = {
@@ -42,7 +43,7 @@ IMAGES, IMAGE_BATCH = 1600, 32  # 50 steps per epoch
 
 
 class Wrong(Exception):
-    """Values are missing or are not what was trained."""
+    """Values are missing, or a job did not end as it should."""
 
 
 def metadata(path):
@@ -140,15 +141,15 @@ class Walk:
         least, greatest = min(rows), max(rows)
         if status["state"] == "SUCCEEDED":
             if not least == greatest == int(status["epochs"]):
-                raise Wrong(
+                raise PromiseBroken(
                     f"{job}: rows from {least} to {greatest} after {status['epochs']} epochs"
                 )
         elif least < epochs or greatest > epochs + 1:
-            raise Wrong(f"{job}: rows from {least} to {greatest} in epoch {epochs}")
+            raise PromiseBroken(f"{job}: rows from {least} to {greatest} in epoch {epochs}")
         if status["policy"] == "bsp":
             steps = int(metadata(path)["step"])
             if sum(rows) != steps * BATCH:
-                raise Wrong(
+                raise PromiseBroken(
                     f"{job}: {sum(rows)} samples counted at version {steps} of {BATCH} each"
                 )
 
@@ -158,11 +159,13 @@ class Walk:
             status["state"] == "SUCCEEDED"
             and steps != int(status["epochs"]) * IMAGES // IMAGE_BATCH
         ):
-            raise Wrong(f"{job}: the values of step {steps} after {status['epochs']} epochs")
+            raise PromiseBroken(
+                f"{job}: the values of step {steps} after {status['epochs']} epochs"
+            )
         if steps == 0:
             return self.count("ended before a step")
         if read_safetensors(path) != self.reference(steps):
-            raise Wrong(f"{job}: other bits at step {steps} than an undisturbed job's")
+            raise PromiseBroken(f"{job}: other bits at step {steps} than an undisturbed job's")
         return self.count("bitwise")
 
     # ---- Events -------------------------------------------------------------------------------
@@ -223,10 +226,10 @@ class Walk:
         else:
             self.judge_counter(job, status, path)
         if self.digest(job)[0] != first:
-            raise Wrong(f"{job}: two exports differ")
+            raise PromiseBroken(f"{job}: two exports differ")
         if has_output and status["state"] == "SUCCEEDED":
             if hashlib.sha256(self.output(job).read_bytes()).hexdigest() != first:
-                raise Wrong(f"{job}: spec.output and export differ")
+                raise PromiseBroken(f"{job}: spec.output and export differ")
             self.count("output")
         self.files[job] = first
         path.unlink(missing_ok=True)
@@ -247,7 +250,7 @@ class Walk:
         self.cluster.restart_coordinator()
         for job, digest in self.files.items():
             if self.digest(job)[0] != digest:
-                raise Wrong(f"{job}: other bytes after a coordinator's restart")
+                raise PromiseBroken(f"{job}: other bytes after a coordinator's restart")
 
     def lose_a_shard(self):
         """Every job has a part there, or is on the other shard only and still readable."""
@@ -266,7 +269,7 @@ class Walk:
             for job, digest in list(self.files.items())[-20:]:
                 try:
                     if self.digest(job)[0] != digest:
-                        raise AssertionError(f"{job}: other bytes")
+                        raise PromiseBroken(f"{job}: other bytes")
                 except Wrong as wrong:
                     if "are gone: " not in str(wrong) or "lost with shard shard-1 at " not in str(
                         wrong
@@ -307,7 +310,7 @@ def main():
     options = parser.parse_args()
     try:
         counts = walk(options.jobs, options.seed)
-    except Wrong as wrong:
+    except (Wrong, PromiseBroken) as wrong:
         print(f"figure: {wrong}")
         return 1
     happened = ", ".join(f"{counts[what]} {what}" for what in sorted(counts))

@@ -22,7 +22,7 @@ if it passes in every run in which it is not skipped, and is skipped only if no 
 
 A test in which no case ran and none was skipped fails, as does one that did not build. A test that
 failed and then passed is flaky: it counts as passed and is named, unless a failed attempt shows a
-crash or a sanitizer's finding. No second attempt makes up for those.
+crash, a sanitizer's finding or a broken promise. No second attempt makes up for those.
 Exits with 1 if anything failed.
 """
 
@@ -35,10 +35,12 @@ import xml.etree.ElementTree as ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 CONFORMANCE = re.compile(r"^(\w+/(?:ConformanceTest|GradientTest))\.")
-# What a process prints that crashed, failed a check of its own, or was caught by a sanitizer.
-CRASH = re.compile(
+# What a process prints that crashed, failed a check of its own, or was caught by a sanitizer; and a
+# test that found a broken promise (tests/e2e/promises.py).
+UNFORGIVEN = re.compile(
     r"(AddressSanitizer|ThreadSanitizer|LeakSanitizer)\b|: runtime error: |Check failed|"
-    r"\bSIG(SEGV|ABRT|BUS|ILL|FPE)\b|Segmentation fault|Aborted \(core dumped\)"
+    r"\bSIG(SEGV|ABRT|BUS|ILL|FPE)\b|Segmentation fault|Aborted \(core dumped\)|"
+    r"\bPromiseBroken: .{0,200}"
 )
 
 
@@ -224,9 +226,9 @@ def add_run(tally, name, status, events_path):
         if failed and last["status"] == "PASSED":
             tally.flaky.append(f"{label} [{name}]")
             for result in failed:
-                crash = CRASH.search(read(outputs_of(result).get("test.log", "")))
-                if crash:
-                    why = f"an attempt that passed does not make up for: {crash.group().strip()}"
+                found = UNFORGIVEN.search(read(outputs_of(result).get("test.log", "")))
+                if found:
+                    why = f"an attempt that passed does not make up for: {found.group().strip()}"
                     tally.add(label + part, "an earlier attempt", FAILED, name, why)
         for case, verdict, reason in cases_of(last):
             tally.add(label + part, case, verdict, name, reason)

@@ -116,15 +116,19 @@ class ReportTest(unittest.TestCase):
             ],
         )
 
-    def unittest_report(self, status, body):
-        """The report on what unittest's own runner prints of a test with this body."""
-        program = self.file(f"import unittest\nclass T(unittest.TestCase):\n{body}\n")
-        with open(program, "a", encoding="utf-8") as file:
-            file.write("unittest.main(verbosity=2)\n")
-        run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
-        return self.report(
-            ("plain", 0 if run.returncode == 0 else 3, [self.python(status, run.stderr)])
+    def log_of(self, body):
+        """What unittest's own runner prints of a test with this body."""
+        program = self.file(
+            f"import sys, unittest\nsys.path[:] = {sys.path}\n"
+            f"class T(unittest.TestCase):\n{body}\n"
+            "unittest.main(verbosity=2)\n"
         )
+        run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=False)
+        return run.stderr
+
+    def unittest_report(self, status, body):
+        log = self.log_of(body)
+        return self.report(("plain", 0 if "\nOK" in log else 3, [self.python(status, log)]))
 
     def python(self, status, log):
         return self.result("//a:b", status, BAZEL_XML, log)
@@ -250,6 +254,29 @@ class ReportTest(unittest.TestCase):
             )
             self.assertEqual((status, lines[-1]), (1, "1 passed, 1 failed"))
             self.assertIn("flaky: //a:b [plain]: failed, and passed when run again", lines)
+
+    def test_no_second_attempt_makes_up_for_a_broken_promise(self):
+        seen = self.log_of(
+            " def test_a(self):\n"
+            "  from tests.e2e import promises\n"
+            "  promises.check_counted([3.0, 2.0], 3, samples=2)"
+        )
+        told = "BROKEN  the run came to its end: PromiseBroken: rows are from 2 to 3\n"
+        slow = self.log_of(" def test_a(self): self.fail('waited 30 s: PromiseBroken')")
+        for log, failures in ((seen, 1), (told, 1), (slow, 0)):
+            attempts = [self.python("FAILED", log), self.python("PASSED", "")]
+            status, lines = self.report(("plain", 0, attempts))
+            self.assertEqual((status, lines[-1]), (failures, f"1 passed, {failures} failed"))
+            self.assertIn("flaky: //a:b [plain]: failed, and passed when run again", lines)
+        _, lines = self.report(
+            ("plain", 0, [self.python("FAILED", seen), self.python("PASSED", "")])
+        )
+        self.assertEqual(
+            lines[0],
+            "failed: //a:b an earlier attempt [plain]: an attempt that passed does not make up "
+            "for: PromiseBroken: samples were counted 2.0 to 3.0 times, not 3: 1 too few, "
+            "0 too many",
+        )
 
     def test_a_case_counts_once_and_passes_only_if_it_does_everywhere(self):
         good = self.result("//a:b", "PASSED", BAZEL_XML)
