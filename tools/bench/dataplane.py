@@ -31,6 +31,7 @@ from tools.bench.turns import ratio, summarize, table, words  # noqa: E402
 TRAFFIC = ("skipped", "push", "pull", "both")
 TCP, TCP_BOTH, GRPC = "raw TCP", "raw both", "raw gRPC"
 ENDS = [], [], "127.0.0.1"
+DURABILITY = "none"  # of the job: one copy
 
 
 class LoadedCluster(Loaded, Cluster):
@@ -41,7 +42,7 @@ def measure(tensor_mib, rounds, seconds):
     """The summary of all contenders' turns, and the ratios to raw TCP."""
     with LoadedCluster(shards=1, workers=1, worker_binary=WORKER_BINARY) as cluster:
         # With fp16, a push's update can be skipped; what moves is fp32.
-        cluster.begin(tensor_mib, durability="none", precision="fp16")
+        cluster.begin(tensor_mib, durability=DURABILITY, precision="fp16")
         variant = best_tcp(ENDS, seconds / 2)
         both_ways = best_tcp(ENDS, seconds / 2, raw_tcp_both)
         turns = {traffic: lambda t=traffic: cluster.run(t, seconds) for traffic in TRAFFIC}
@@ -67,7 +68,8 @@ def report(tensor_mib, summary):
             f"{who} {words(of)}, {words(summary['cost_of_tcp'][who])}"
             for who, of in summary["of_tcp"].items()
         )
-        + f"; medians of {summary['rounds']} rounds (least to greatest); {cpu_name()}\n",
+        + f"; durability {DURABILITY}; medians of {summary['rounds']} rounds (least to greatest); "
+        f"{cpu_name()}\n",
         flush=True,
     )
 
