@@ -53,16 +53,13 @@ absl::StatusOr<Survey> ListDaemons(const std::string& coordinator, Client& clien
   STARLING_ASSIGN_OR_RETURN(const ListShardsReply shards, client.ListShards());
   Survey survey;
   survey.daemons.push_back({"coordinator", COORDINATOR, coordinator});
-  const auto add = [&](const auto& daemon, Role role) {
+  const auto add = [&](const auto& daemon, Role role, auto& listed) {
     if (daemon.state() == "left") return;  // left in good order
-    if (daemon.state() == "lost") {
-      survey.lost.push_back({daemon.name(), role, daemon.address(), daemon.seconds_since_report()});
-    } else {
-      survey.daemons.push_back({daemon.name(), role, daemon.address()});
-    }
+    listed.push_back(daemon);
+    if (daemon.state() != "lost") survey.daemons.push_back({daemon.name(), role, daemon.address()});
   };
-  for (const ShardStatus& shard : shards.shards()) add(shard, SHARD);
-  for (const WorkerStatus& worker : workers.workers()) add(worker, WORKER);
+  for (const ShardStatus& shard : shards.shards()) add(shard, SHARD, survey.shards);
+  for (const WorkerStatus& worker : workers.workers()) add(worker, WORKER, survey.workers);
   return survey;
 }
 

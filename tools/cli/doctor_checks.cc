@@ -89,6 +89,49 @@ void CheckGpu(const std::string& subject, const NodeReply& node, Checks& checks)
                           " as well: install it where the dynamic linker finds it"));
 }
 
+template <typename Status>
+void CheckLost(const char* role, const Status& daemon, const std::string& what, Checks& checks) {
+  if (daemon.state() != "lost") return;
+  checks.Add("lost", daemon.name(), false,
+             absl::StrCat("the ", role, " at ", daemon.address(), " is lost: it last reported ",
+                          DurationText(daemon.seconds_since_report()), " ago", what),
+             absl::StrCat("see its log, and start it again under the name ", daemon.name()));
+}
+
+// What the coordinator says of a shard. What is as it should be is not listed.
+void CheckState(const ShardStatus& shard, Checks& checks) {
+  const uint32_t alone = shard.partitions();
+  CheckLost("shard", shard,
+            alone == 0 ? "; no job lacks values because of it"
+                       : absl::StrCat("; the values of ", alone,
+                                      alone == 1 ? " partition that had" : " partitions that had",
+                                      " no other copy are gone"),
+            checks);
+  if (shard.state() == "silent") {
+    checks.Add("silent", shard.name(), false,
+               absl::StrCat("the coordinator has not heard of it for ",
+                            DurationText(shard.seconds_since_report()),
+                            "; other shards lead what they have copies of"),
+               "see its log and whether its machine is busy or cut off: it is lost if this lasts");
+  }
+  if (!shard.trouble().empty()) {
+    checks.Add("trouble", shard.name(), false, shard.trouble(),
+               "see its log; a folder of checkpoints must be mounted there, and the shard started "
+               "with --checkpoint-root and its path");
+  }
+}
+
+void CheckState(const WorkerStatus& worker, Checks& checks) {
+  CheckLost("worker", worker, "", checks);
+  if (worker.state() == "quarantined") {
+    checks.Add("quarantined", worker.name(), false, worker.trouble(),
+               "look for broken memory or a broken GPU on its machine, then start it again: no job "
+               "uses it before");
+  } else if (!worker.trouble().empty()) {
+    checks.Add("trouble", worker.name(), false, worker.trouble(), "see its log");
+  }
+}
+
 void CheckReach(const SurveyedDaemon& daemon, Checks& checks) {
   checks.Add("reach", daemon.name, daemon.reached.ok(),
              daemon.reached.ok() ? absl::StrCat("answers at ", daemon.address)
@@ -229,14 +272,8 @@ std::vector<Check> CheckSurvey(const Survey& survey) {
       congestion[daemon.name] = daemon.node.congestion_control();
     }
   }
-  for (const LostDaemon& lost : survey.lost) {
-    checks.Add(
-        "lost", lost.name, false,
-        absl::StrCat("the ", lost.role == SHARD ? "shard" : "worker", " at ", lost.address,
-                     " is lost: it last reported ", DurationText(lost.silent_seconds), " ago"),
-        absl::StrCat("see its log, and start it again under the name ", lost.name,
-                     lost.role == SHARD ? "; the values that it held are gone" : ""));
-  }
+  for (const ShardStatus& shard : survey.shards) CheckState(shard, checks);
+  for (const WorkerStatus& worker : survey.workers) CheckState(worker, checks);
   for (const SurveyedDaemon& daemon : survey.daemons) {
     CheckReach(daemon, checks);
     CheckClock(daemon, checks);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/coordinator.pb.h"
 #include "proto/daemon.pb.h"
 
 namespace starling::cli {
@@ -28,17 +29,11 @@ struct SurveyedPath {
   MeasureReply measured;
 };
 
-// A daemon that the coordinator considers lost.
-struct LostDaemon {
-  std::string name;
-  Role role = ROLE_UNSPECIFIED;
-  std::string address;
-  double silent_seconds = 0;  // since its last report
-};
-
 struct Survey {
-  std::vector<SurveyedDaemon> daemons;  // the coordinator first
-  std::vector<LostDaemon> lost;
+  std::vector<SurveyedDaemon> daemons;  // the coordinator first; those that are not gone
+  // As the coordinator sees them, also those that are lost, not those that left in good order.
+  std::vector<ShardStatus> shards;
+  std::vector<WorkerStatus> workers;
   std::vector<SurveyedPath> paths;  // from workers to shards
   size_t paths_left_out = 0;        // beyond the limit on measurements
 };

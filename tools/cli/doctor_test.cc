@@ -208,7 +208,33 @@ TEST_F(DoctorTest, WhatIsLostIsWrong) {
   cluster_.shards.mutable_shards(0)->set_state("lost");
   EXPECT_EQ(Run({"doctor"}), kExitError);
   EXPECT_THAT(out_.str(), HasSubstr("FAIL  lost, shard-0: the shard at 127.0.0.1:2 is lost"));
-  EXPECT_THAT(out_.str(), HasSubstr("the values that it held are gone"));
+  EXPECT_THAT(out_.str(), HasSubstr(" ago; no job lacks values because of it\n"));
+  cluster_.shards.mutable_shards(0)->set_partitions(3);  // that it alone had
+  EXPECT_EQ(Run({"doctor"}), kExitError);
+  EXPECT_THAT(out_.str(), HasSubstr("the values of 3 partitions that had no other copy are gone"));
+}
+
+TEST_F(DoctorTest, WhatTheCoordinatorKnowsOfThoseThatLiveIsTold) {
+  ShardStatus* shard = cluster_.shards.mutable_shards(0);
+  shard->set_partitions(3);
+  shard->set_state("silent");
+  shard->set_seconds_since_report(1.5);
+  shard->set_trouble("shard shard-0 does not see the folder");
+  WorkerStatus* worker = cluster_.workers.mutable_workers(0);
+  worker->set_state("quarantined");
+  worker->set_trouble("worker-0 is quarantined: three times");
+  EXPECT_EQ(Run({"doctor"}), kExitError);
+  EXPECT_THAT(out_.str(),
+              HasSubstr("FAIL  silent, shard-0: the coordinator has not heard of it for 1.5s"));
+  EXPECT_THAT(out_.str(), HasSubstr("FAIL  trouble, shard-0: shard shard-0 does not see"));
+  EXPECT_THAT(out_.str(),
+              HasSubstr("FAIL  quarantined, worker-0: worker-0 is quarantined: three times\n"));
+  EXPECT_THAT(out_.str(), HasSubstr("\n3 of "));
+  EXPECT_THAT(out_.str(), HasSubstr("ok    reach, shard-0: "));  // it is asked all the same
+  worker->set_state("idle");
+  worker->set_trouble("its report is too large");
+  EXPECT_EQ(Run({"doctor"}), kExitError);
+  EXPECT_THAT(out_.str(), HasSubstr("FAIL  trouble, worker-0: its report is too large\n"));
 }
 
 TEST_F(DoctorTest, WhatWasNotMeasuredIsNotCalledFit) {

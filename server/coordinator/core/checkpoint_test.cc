@@ -720,8 +720,17 @@ TEST_F(CheckpointTest, AShardThatSeesAnotherFolderIsNamed) {
   Submit(Bsp("b"));
   cluster.RunFor(absl::Seconds(1));
   EXPECT_THAT(ErrorOf(cluster.Await(Create("b"))), HasSubstr("shard ps-1 does not see"));
+  const auto troubles = [&] {
+    const auto reply = std::get<ListShardsReply>(cluster.Ask<event::ListShards>());
+    std::map<std::string, std::string> troubles;
+    for (const ShardStatus& shard : reply.shards()) troubles[shard.name()] = shard.trouble();
+    return troubles;
+  };
+  EXPECT_THAT(troubles()["ps-1"], HasSubstr("does not see the coordinator's checkpoint folder"));
+  EXPECT_EQ(troubles()["ps-0"], "");
   cluster.shards["ps-1"].checkpoint_error.clear();
   cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(troubles()["ps-1"], "");
   EXPECT_FALSE(Made(Create("b")).id().empty());
 }
 

@@ -396,7 +396,21 @@ TEST_F(CopiesTest, TheValuesOfAJobThatIsOverOutliveAShard) {
     EXPECT_FALSE(values.unknown());
   }
   for (const View& view : reply.views()) EXPECT_EQ(view.primary_address(), "ps-1:1");
+  // What a lost shard alone had: doctor tells it.
+  const auto alone = [&](const std::string& name) {
+    const auto reply = std::get<ListShardsReply>(cluster.Ask<event::ListShards>());
+    for (const ShardStatus& shard : reply.shards()) {
+      if (shard.name() == name && shard.state() == "lost")
+        return static_cast<int>(shard.partitions());
+    }
+    return -1;
+  };
+  EXPECT_EQ(alone("ps-0"), 0);
   Kill("ps-1");
+  EXPECT_EQ(alone("ps-1"), reply.views_size());
+  cluster.StartCoordinator();
+  EXPECT_EQ(alone("ps-0"), 0);
+  EXPECT_EQ(alone("ps-1"), reply.views_size());
   EXPECT_THAT(cluster.Get("a").values(0).gone(), HasSubstr("lost with shard ps-1"));
   EXPECT_THAT(cluster.Status("a").reason(), Not(HasSubstr("continue")));
 }

@@ -334,7 +334,13 @@ ShardStatus Core::StatusOf(const Shard& shard) const {
   status.set_state(StateOf(shard));
   status.set_partitions(static_cast<uint32_t>(shard.partitions));
   status.set_value_bytes(shard.value_bytes);
-  status.set_trouble(shard.trouble);
+  std::string trouble = shard.trouble;
+  const bool looked = shard.live() && !StillLooks(shard);
+  if (!options_.checkpoint_root.empty() && checkpoints_marked_.ok() && looked) {
+    const std::string blind = WhyBlind(shard);
+    absl::StrAppend(&trouble, trouble.empty() || blind.empty() ? "" : "; ", blind);
+  }
+  status.set_trouble(trouble);
   if (shard.draining && !shard.fenced()) status.set_drain(shard.drain.text());
   return status;
 }
