@@ -25,6 +25,7 @@ RATIO_MAX = 1.25
 MEMORY_MAX = 4096  # bytes per ended job
 SECONDS_MAX = 25 * 60
 RATE_MIN = 0.95
+IDLE_MAX = 0.05  # of a processor, of each daemon, when nothing runs
 GAP_MAX = 0.5  # seconds between two acknowledgements
 PROBES = 30  # jobs that are measured one by one
 AT_ONCE = 8
@@ -152,15 +153,18 @@ def many_small(jobs):
         )
     worst = max(ratios, key=ratios.get)
     greedy = max(grown, key=grown.get)
+    busy = max(late.idle, key=late.idle.get)
     text = (
         f"{kept} jobs in {seconds:.0f} s: at most {ratios[worst]:.2f} times what it was after 100 "
-        f"({worst}), at most {grown[greedy]:.0f} bytes of memory a job ({greedy})"
+        f"({worst}), at most {grown[greedy]:.0f} bytes of memory a job ({greedy}) and "
+        f"{100 * late.idle[busy]:.1f} % of a processor when idle ({busy})"
     )
     holds = (
         kept == jobs
         and seconds <= SECONDS_MAX
         and ratios[worst] <= RATIO_MAX
         and grown[greedy] <= MEMORY_MAX
+        and late.idle[busy] <= IDLE_MAX
     )
     return holds, text
 

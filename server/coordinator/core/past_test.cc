@@ -461,10 +461,12 @@ TEST_F(PastTest, AJobOfAnotherLayoutStopsNoCoordinator) {
 
 TEST_F(PastTest, AveragesAreShownAndNothingChangesWithARestart) {
   cluster.train_samples = 40;
+  cluster.workers["worker-0"].hidden_share = 0.25;
   RunQuick("a");
   const JobStatus before = cluster.Status("a");
   EXPECT_NEAR(before.samples_per_second(), 40 / before.running_seconds(), 1);
   EXPECT_GT(before.samples_per_second(), 0);
+  EXPECT_NEAR(before.hidden_share(), 0.25, 1e-6);
   cluster.train_loss = 0.25;
   Submit(Ssp("b", 1, 1));  // two epochs; its smoothed loss is none of theirs
   ASSERT_TRUE(cluster.RunUntil([&] { return cluster.Status("b").step() >= 5; }));
@@ -475,6 +477,7 @@ TEST_F(PastTest, AveragesAreShownAndNothingChangesWithARestart) {
   cluster.RunFor(absl::Seconds(1));
   EXPECT_EQ(cluster.Status("b").train_loss(), loss);
   EXPECT_EQ(cluster.Status("a").samples_per_second(), before.samples_per_second());
+  EXPECT_EQ(cluster.Status("a").hidden_share(), before.hidden_share());
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
     cases.py            checks the rows and runs the tests on this tree
     cases.py --rows     checks the rows only
-    cases.py --prove    runs today's tests on the commit before the mends, where each must fail
+    cases.py --prove    runs today's tests on the commit before the mends, where none may pass. Only
+                        a test that runs and fails there proves its row; which rows have none is
+                        said
 
 Prints one line per row, and last `figure: ...`. Exit status 0: all hold.
 """
@@ -24,7 +26,9 @@ from tools.testing import report  # noqa: E402  (found by the line above)
 
 CASES = Path(__file__).with_name("cases.txt")
 BEFORE = "3c03bd8"  # the newest commit without any of the mends
+PASSED, FAILED, SKIPPED = report.PASSED, report.FAILED, report.SKIPPED
 NOT_BUILT = "there is no such target, or it does not build"
+NO_CASE = "there is no such case"
 Test = collections.namedtuple("Test", "target name")
 Row = collections.namedtuple("Row", "id what kind text tests")
 
@@ -111,7 +115,7 @@ def run_targets(root, targets):
                 output["name"]: output.get("uri", "")
                 for output in found.get("testActionOutput", [])
             }
-            cases = {name: state == report.PASSED for name, state, _ in report.cases_of(found)}
+            cases = {name: state for name, state, _ in report.cases_of(found)}
             before = results.get(target, Result(True, {}, ""))  # another shard of it
             results[target] = Result(
                 before.passed and found["status"] == "PASSED",
@@ -145,39 +149,37 @@ def in_source(root, target, name):
 
 
 def verdict(root, results, test):
-    """ "passed", or what is wrong."""
+    """PASSED, FAILED or SKIPPED, or why it did not run."""
     result = results.get(test.target)
     if result is None:
         return NOT_BUILT
+    whole = PASSED if result.passed else FAILED
     if test.name in result.cases:
-        return "passed" if result.cases[test.name] else "failed"
+        return result.cases[test.name]
     if test.name == "-":
-        return "passed" if result.passed else "failed"
+        return whole
     said = in_log(result.log, test.name)
     if said is not None:
-        return "passed" if said == "ok" else "failed"
-    if not in_source(root, test.target, test.name):
-        return "there is no such case"
-    return "passed" if result.passed else "failed"
+        return {"ok": PASSED, "skipped": SKIPPED}.get(said, FAILED)
+    return whole if in_source(root, test.target, test.name) else NO_CASE
 
 
-def judge(root, rows, wanted):
-    """The number of bad rows, and the count of each verdict."""
-    verdicts = collections.Counter()
+def judge(root, rows, bad):
+    """Runs the rows' tests and prints the verdicts; returns those of each row, by its id.
+    `bad(verdict)`: whether to say so of a test."""
     results = run_targets(root, {test.target for row in rows for test in row.tests})
-    bad = 0
+    verdicts = {}
     for row in rows:
         found = [(test, verdict(root, results, test)) for test in row.tests]
-        good = row.kind != "open" and all(wanted(text) for _, text in found)
-        bad += not good
-        verdicts.update(text for _, text in found)
+        verdicts[row.id] = [text for _, text in found]
+        good = row.kind != "open" and not any(map(bad, verdicts[row.id]))
         print(
             f"{'   ' if good else 'BAD'} {row.id:5} {row.what[:70]:70} "
             f"{row.text if not found else ''}"
         )
         for test, text in found:
-            print(f"          {'' if wanted(text) else 'BAD '}{test.target} {test.name}: {text}")
-    return bad, verdicts
+            print(f"          {'BAD ' if bad(text) else ''}{test.target} {test.name}: {text}")
+    return verdicts
 
 
 def summary(rows):
@@ -209,26 +211,42 @@ def check_out_before(place):
             shutil.copy(ROOT / name, Path(place) / name)
 
 
+def proof(verdicts):
+    """Of {row: its tests' verdicts on the code before the mends}: (the rows with a test that
+    passes, in words what is proved)."""
+    passing = [row for row, found in verdicts.items() if PASSED in found]
+    proved = [row for row, found in verdicts.items() if FAILED in found and row not in passing]
+    silent = [row for row in verdicts if row not in passing + proved]
+    tests = collections.Counter(text for found in verdicts.values() for text in found)
+    text = (
+        f"{len(proved)} rows are proved: a test of theirs ran and failed; {len(passing)} have a "
+        f"test that passes{listed(passing)}; of {len(silent)} no test ran{listed(silent)}; of "
+        f"{tests.total()} tests {tests[FAILED]} ran and failed, {tests[PASSED]} passed, "
+        f"{tests[NOT_BUILT]} do not build, since what they call is not there, {tests[NO_CASE]} are "
+        f"in no target there, {tests[SKIPPED]} were skipped"
+    )
+    return passing, text
+
+
+def listed(rows):
+    return f" ({', '.join(rows)})" if rows else ""
+
+
 def prove(rows):
-    """Today's tests on the code before: each must fail, or not build, since the tested code is
-    missing."""
+    """Today's tests on the code before the mends: the rows with one that passes."""
     place = tempfile.mkdtemp(prefix="starling-before.")
     os.rmdir(place)
     try:
         check_out_before(place)
-        bad, verdicts = judge(
-            Path(place), [row for row in rows if row.kind == "test"], lambda text: text != "passed"
+        verdicts = judge(
+            Path(place), [row for row in rows if row.kind == "test"], lambda text: text == PASSED
         )
     finally:
         bazel(place, "shutdown", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         subprocess.run(["git", "worktree", "remove", "--force", place], cwd=ROOT, check=False)
-    missing = verdicts[NOT_BUILT]
-    print(
-        f"figure: {summary(rows)}; on {BEFORE} {bad} rows have a test that passes; "
-        f"{verdicts.total()} tests: {verdicts.total() - missing - verdicts['passed']} ran and "
-        f"failed, {missing} do not build, since what they call is not there"
-    )
-    return bad
+    passing, text = proof(verdicts)
+    print(f"figure: {summary(rows)}; on {BEFORE} {text}")
+    return passing
 
 
 def main():
@@ -239,10 +257,10 @@ def main():
     rows = read_rows(CASES.read_text())
     if options.prove:
         return 1 if prove(rows) else 0
-    if options.rows:
-        bad = sum(row.kind == "open" for row in rows)
-    else:
-        bad, _ = judge(ROOT, rows, lambda text: text == "passed")
+    bad = sum(row.kind == "open" for row in rows)
+    if not options.rows:
+        verdicts = judge(ROOT, rows, lambda text: text != PASSED)
+        bad += sum(any(text != PASSED for text in found) for found in verdicts.values())
     print(f"figure: {summary(rows)}; {bad} rows without evidence that holds")
     return 1 if bad else 0
 

@@ -41,6 +41,35 @@ class CasesTest(unittest.TestCase):
         said = [cases.in_log(log, f"Some.test_{letter}") for letter in "abcd"]
         self.assertEqual(said, ["ok", "FAIL", "skipped", None])
 
+    def test_what_did_not_run_passes_nothing(self):
+        google = cases.Result(False, {"S.Good": "passed", "S.Bad": "failed", "S.No": "skipped"}, "")
+        results = {"//a:t": google, "//a:script": cases.Result(True, {}, "")}
+        said = lambda target, name: cases.verdict(cases.ROOT, results, cases.Test(target, name))
+        self.assertEqual(said("//a:t", "S.Good"), cases.PASSED)
+        self.assertEqual(said("//a:t", "S.Bad"), cases.FAILED)
+        self.assertEqual(said("//a:t", "S.No"), cases.SKIPPED)
+        self.assertEqual(said("//a:t", "S.None"), cases.NO_CASE)
+        self.assertEqual(said("//a:none", "S.Good"), cases.NOT_BUILT)
+        self.assertEqual(said("//a:script", "-"), cases.PASSED)
+
+    def test_only_a_test_that_ran_and_failed_proves_a_row(self):
+        passing, text = cases.proof(
+            {
+                "A1": [cases.FAILED, cases.NOT_BUILT],
+                "A2": [cases.NOT_BUILT, cases.NO_CASE, cases.SKIPPED],
+                "A3": [cases.FAILED, cases.PASSED],
+            }
+        )
+        self.assertEqual(passing, ["A3"])
+        for words in (
+            "1 rows are proved",
+            "1 have a test that passes (A3)",
+            "of 1 no test ran (A2)",
+            "of 7 tests 2 ran and failed, 1 passed, 2 do not build",
+            "1 are in no target there, 1 were skipped",
+        ):
+            self.assertIn(words, text)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

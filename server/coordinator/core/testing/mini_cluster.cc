@@ -263,6 +263,7 @@ void MiniCluster::Report(MiniWorker& worker) {
     *report.mutable_times() = worker.times;
     for (const LinkStatus& link : worker.links) *report.add_links() = link;
     report.set_samples_per_second(worker.samples_per_second);
+    report.set_hidden_share(worker.hidden_share);
     if (worker.repeats.worker() != 0) *report.mutable_repeats() = worker.repeats;
   }
   const CallId held = std::exchange(worker.call, NewCall());

@@ -61,7 +61,7 @@ class MiniCluster {
     // As reported with the job that it serves. Each round of work adds `pace` to `times`.
     StepTimes times, pace;
     std::vector<LinkStatus> links;
-    double samples_per_second = 0;
+    double samples_per_second = 0, hidden_share = 0;
     Repeats repeats;  // if its worker is not 0
   };
   struct MiniShard {
