@@ -1,7 +1,6 @@
 #include "tools/cli/app.h"
 
 #include "common/config/schema.h"
-#include "common/version/version.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/exit_code.h"
 #include "tools/cli/verbs.h"
@@ -28,7 +27,7 @@ int RunApp(const std::vector<std::string>& args, Context& context) {
     return kExitOk;
   });
   line.Verb("version", "print the version", [](Context& context) {
-    context.out << "starling " << ReleaseVersion() << "\n";
+    context.out << VersionText() << "\n";
     return kExitOk;
   });
   return line.Run(args, context);

@@ -72,6 +72,7 @@ TEST_F(CliTest, HelpVersionAndSchemaNeedNoCoordinator) {
   EXPECT_THAT(out_.str(), StartsWith("starling "));
   EXPECT_EQ(Run({"--version"}), 0);
   EXPECT_THAT(out_.str(), StartsWith("starling "));
+  EXPECT_THAT(out_.str(), HasSubstr(" (protocol "));
   EXPECT_EQ(Run({"schema"}), 0);
   EXPECT_EQ(out_.str(), config::SchemaText(config::JobFileSchema()));
 }

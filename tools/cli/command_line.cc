@@ -12,12 +12,17 @@
 
 namespace starling::cli {
 
+std::string VersionText() {
+  return absl::StrCat("starling ", std::string(ReleaseVersion()), " (protocol ", ProtocolVersion(),
+                      ")");
+}
+
 CommandLine::CommandLine()
     : app_("Trains models on a cluster; losing a worker or the coordinator ends no job.",
            "starling") {
   app_.require_subcommand(0, 1);
   app_.fallthrough();
-  app_.set_version_flag("--version", absl::StrCat("starling ", std::string(ReleaseVersion())));
+  app_.set_version_flag("--version", VersionText());
   settings_.Add("--coordinator", "the coordinator's host:port (else the local cluster's)",
                 &links_.coordinator);
   AddLinkSettings(settings_, &links_);

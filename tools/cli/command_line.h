@@ -25,6 +25,9 @@
 
 namespace starling::cli {
 
+// "starling 0.1.0 (protocol 7)", like the daemons'.
+std::string VersionText();
+
 // Not thread-safe.
 class CommandLine {
  public:

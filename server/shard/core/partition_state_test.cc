@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "common/base/crc32c.h"
 #include "common/protocol/frame.h"
 #include "common/protocol/limits.h"
+#include "common/protocol/record.h"
+#include "common/version/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "xxhash.h"
@@ -502,6 +505,23 @@ TEST(PartitionStateTest, BytesOfAnotherPartitionOrReleaseAreRefusedByName) {
   Seal(&newer);
   EXPECT_EQ(PartitionState(&config).Read(newer).message(),
             "partition state: version must be 2, not 3; read it with the release that wrote it");
+}
+
+// Daemons of one protocol serve a job together, so a format's new number is a new protocol, too.
+// Rows are history: append one with the new protocol, and change none.
+TEST(PartitionStateTest, AnotherFormatIsAnotherProtocol) {
+  struct Formats {
+    uint32_t protocol;
+    uint16_t frame, record, state;
+  };
+  constexpr Formats kHistory[] = {{7, 1, 1, 2}};
+  const Formats& now = kHistory[std::size(kHistory) - 1];
+  EXPECT_EQ(ProtocolVersion(), now.protocol);
+  EXPECT_EQ(kFrameVersion, now.frame);
+  EXPECT_EQ(kRecordVersion, now.record);
+  EXPECT_EQ(kPartitionStateVersion, now.state);
+  for (size_t i = 1; i < std::size(kHistory); ++i)
+    EXPECT_GT(kHistory[i].protocol, kHistory[i - 1].protocol);
 }
 
 }  // namespace
