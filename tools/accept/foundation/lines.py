@@ -1,10 +1,11 @@
-"""Lines of C++ without tests, blank lines and comments, at two commits.
+"""Lines of C++ without tests, blank lines and comments, at two commits and at HEAD.
 
     lines.py BEFORE AFTER
 
 Comments are taken out first; what is left of both sides is formatted by the working tree's
 .clang-format, so that neither wording nor layout counts. Prints a table by folder, then
-`figure: ...`; exit status 1 unless there are fewer lines after. Standard library only.
+`figure: ...`; exit status 1 unless there are fewer lines after than before. HEAD, where other work
+has been added, is not judged. Standard library only.
 """
 
 import collections
@@ -84,15 +85,20 @@ def lines_by_folder(sources, style):
 
 
 def main():
-    commits = sys.argv[1:3]
+    commits = [*sys.argv[1:3], "HEAD"]
     style = Path(".clang-format").resolve()
-    before, after = (lines_by_folder(of_commit(commit), style) for commit in commits)
-    print(f"{'folder':<36} {commits[0]:>8} {commits[1]:>8} {'more':>8}")
-    for folder in sorted(before.keys() | after.keys()):
+    before, after, now = (lines_by_folder(of_commit(commit), style) for commit in commits)
+    print(f"{'folder':<36} {commits[0]:>8} {commits[1]:>8} {'more':>8} {commits[2]:>8}")
+    for folder in sorted(before.keys() | after.keys() | now.keys()):
         more = after[folder] - before[folder]
-        print(f"{folder:<36} {before[folder]:>8} {after[folder]:>8} {more:>+8}")
+        print(
+            f"{folder:<36} {before[folder]:>8} {after[folder]:>8} {more:>+8} {now[folder]:>8}"
+        )
     old, new = before.total(), after.total()
-    print(f"figure: {new} lines at {commits[1]}, {old} at {commits[0]}: {new - old:+d}")
+    print(
+        f"figure: {new} lines at {commits[1]}, {old} at {commits[0]}: {new - old:+d}; "
+        f"{now.total()} at {commits[2]}"
+    )
     return 0 if new < old else 1
 
 
