@@ -46,7 +46,8 @@ Json JobJson(const JobStatus& job) {
                    "train_loss", "samples_per_second", "hidden_share", "staleness", "staleness_max",
                    "staleness_bound", "workers", "parameters", "running_seconds", "submitted"});
   json.update(Picked(job, {"durability", "partitions", "partitions_whole", "unreplicated_seconds",
-                           "copies_trouble", "restored_from"}));
+                           "copies_trouble", "backup_behind", "failovers", "restored_from",
+                           "restarts", "last_restart", "late_workers"}));
   json["checkpoint"] = Json();
   if (job.has_checkpoint()) json["checkpoint"] = CheckpointJson(job.checkpoint());
   json["epochs_done"] = Json::array();

@@ -67,6 +67,25 @@ TEST(StatusJson, SaysHowOldTheLastCheckpointIs) {
   EXPECT_EQ(json["jobs"][2]["restored_from"], "c-1-1");
 }
 
+TEST(StatusJson, SaysWhatAJobWentThrough) {
+  ClusterView view;
+  view.jobs.add_jobs();
+  JobStatus& job = *view.jobs.add_jobs();
+  job.set_backup_behind(12);
+  job.set_failovers(3);
+  job.set_restarts(2);
+  job.set_last_restart("goes back to step 40");
+  job.add_late_workers("worker-1, late by 0.2s");
+  const Json json = Json::parse(StatusJson(view))["jobs"];
+  EXPECT_EQ(json[0]["late_workers"], Json::array());  // the page reads its length
+  EXPECT_EQ(json[0]["restarts"], 0);
+  EXPECT_EQ(json[1]["backup_behind"], 12);
+  EXPECT_EQ(json[1]["failovers"], 3);
+  EXPECT_EQ(json[1]["restarts"], 2);
+  EXPECT_EQ(json[1]["last_restart"], "goes back to step 40");
+  EXPECT_EQ(json[1]["late_workers"], Json::array({"worker-1, late by 0.2s"}));
+}
+
 TEST(StatusJson, SaysForHowLongCopiesAndCheckpointsLack) {
   ClusterView view;
   JobStatus& job = *view.jobs.add_jobs();
