@@ -254,6 +254,21 @@ class Cluster:
         self.wait_progress(job, step=12)
         self.restart_coordinator()
 
+    def replace_shard(self, job, shard):
+        """kill -9 of a shard once each partition of the job has two copies; starts it again when
+        the other one has taken over while the job runs."""
+        self.wait_whole(job)
+        self.kill(shard)
+
+        def taken_over():
+            status = self.describe(job)
+            return status if int(status.get("failovers", 0)) > 0 else None
+
+        status = wait_until(taken_over, 30, f"another shard to take over from {shard}")
+        if status["state"] != "RUNNING":
+            raise RuntimeError(f"job {job} is {status['state']}: {status['reason']}")
+        self.start_shard(shard)
+
     def log(self, name):
         return (self.directory / f"{name}.log").read_text(errors="replace")
 

@@ -11,6 +11,8 @@ from tests.e2e.bsp_matrix_test import write_idx
 from tests.e2e.cluster import Cluster, job_file, parameters_sha256
 from tests.e2e.promises import check_coverage, check_same_bits
 
+STEPS = 1500  # so many that a shard dies in the middle
+
 
 def doubling_net(times):
     layers = [
@@ -82,6 +84,25 @@ class Fp16(unittest.TestCase):
             f"figure: {seen[1, 1, False][1]} steps skipped, {len(set(seen.values()))} results of "
             f"{len(seen)} runs"
         )
+        check_same_bits(seen)
+
+    def test_a_shard_that_dies_changes_no_bit(self):
+        """Also the one with partition 0, which decides for all."""
+        seen = {}
+        with tempfile.TemporaryDirectory() as directory:
+            data = write_idx(directory, samples=1000)
+            for killed in ("nobody", "shard-0", "shard-1"):
+                with Cluster(shards=2, workers=2) as cluster:
+                    more = {"stop": {"steps": STEPS}, "durability": "replicated"}
+                    cluster.submit(make_job("half", data, 9, workers={"min": 1, "max": 2}, **more))
+                    if killed in cluster.processes:
+                        cluster.replace_shard("half", killed)
+                    self.assertEqual(cluster.wait("half", 240), 0, cluster.describe("half"))
+                    status = cluster.describe("half")
+                    self.assertGreater(int(status["skippedSteps"]), 0)
+                    digest = parameters_sha256(cluster.export("half"))
+                    seen[killed] = (digest, status["skippedSteps"], status["lossScale"])
+        print(f"figure: {len(set(seen.values()))} results of {len(seen)} runs")
         check_same_bits(seen)
 
     def test_other_policies_skip_contributions(self):

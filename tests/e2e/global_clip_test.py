@@ -11,6 +11,8 @@ from tests.e2e.bsp_matrix_test import LAYERS, write_idx
 from tests.e2e.cluster import Cluster, floats, job_file, parameters_sha256
 from tests.e2e.promises import check_same_bits
 
+STEPS = 1500  # so many that a shard dies in the middle
+
 
 def make_job(name, data, workers, norm, **more):
     job = job_file(
@@ -27,20 +29,12 @@ def make_job(name, data, workers, norm, **more):
 
 
 class GlobalClip(unittest.TestCase):
-    def run_one(self, data, shards, workers, kill):
+    def run_one(self, data, shards, workers, disturb=None, **more):
         with Cluster(shards=shards, workers=workers) as cluster:
-            cluster.submit(
-                make_job(
-                    "clipped",
-                    data,
-                    workers,
-                    0.8,
-                    stop={"epochs": 4},
-                    optimizer={"momentum": {"learningRate": 0.05, "momentum": 0.9}},
-                )
-            )
-            if kill:
-                cluster.disturb("clipped", f"worker-{workers - 1}")
+            momentum = {"momentum": {"learningRate": 0.05, "momentum": 0.9}}
+            cluster.submit(make_job("clipped", data, workers, 0.8, optimizer=momentum, **more))
+            if disturb:
+                disturb(cluster)
             self.assertEqual(cluster.wait("clipped", 240), 0, cluster.describe("clipped"))
             return parameters_sha256(cluster.export("clipped"))
 
@@ -49,7 +43,23 @@ class GlobalClip(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             data = write_idx(directory, samples=1000)  # 15 full batches and one of 40
             for shards, workers, kill in [(1, 1, False), (3, 2, False), (2, 2, True)]:
-                seen[shards, workers, kill] = self.run_one(data, shards, workers, kill)
+                disturb = lambda cluster: cluster.disturb("clipped", "worker-1")
+                seen[shards, workers, kill] = self.run_one(
+                    data, shards, workers, disturb if kill else None, stop={"epochs": 4}
+                )
+        print(f"figure: {len(set(seen.values()))} SHA-256 over {len(seen)} runs")
+        check_same_bits(seen)
+
+    def test_a_shard_that_dies_changes_no_bit(self):
+        """Also the one with partition 0, which decides for all."""
+        seen = {}
+        with tempfile.TemporaryDirectory() as directory:
+            data = write_idx(directory, samples=1000)
+            more = {"stop": {"steps": STEPS}, "durability": "replicated"}
+            seen["nobody"] = self.run_one(data, 2, 2, **more)
+            for shard in ("shard-0", "shard-1"):
+                disturb = lambda cluster: cluster.replace_shard("clipped", shard)
+                seen[shard] = self.run_one(data, 2, 2, disturb, **more)
         print(f"figure: {len(set(seen.values()))} SHA-256 over {len(seen)} runs")
         check_same_bits(seen)
 
