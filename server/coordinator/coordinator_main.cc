@@ -27,6 +27,7 @@
 #include "server/coordinator/admin/cluster_pages.h"
 #include "server/coordinator/host/coordinator_host.h"
 #include "server/coordinator/host/coordinator_service.h"
+#include "server/coordinator/host/shard_asker.h"
 #include "server/coordinator/store/sqlite_store.h"
 
 namespace starling::coordinator {
@@ -177,7 +178,8 @@ absl::StatusOr<int> Serve(const CoordinatorFlags& coordinator_flags, DaemonExit*
                                              exit_request->Request(kExitError);
                                            },
                                        .read = read,
-                                       .checkpoints = checkpoints}));
+                                       .checkpoints = checkpoints,
+                                       .asker = MakeShardAsker(self, flags.security)}));
 
   const auto addresses = std::make_shared<DaemonAddresses>();
   const std::shared_ptr<grpc::Service> daemon =

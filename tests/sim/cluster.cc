@@ -16,6 +16,21 @@ constexpr absl::Duration kProgressBound = absl::Seconds(60);
 constexpr size_t kSmallWindowBytes = 256;
 constexpr uint64_t kFewOldValuesBytes = 256;
 
+class SimShardAsker final : public coordinator::ShardAsker {
+ public:
+  using AskNow = std::function<void(const std::string& name, std::function<void()> answered)>;
+  explicit SimShardAsker(AskNow ask) : ask_(std::move(ask)) {}
+  void Ask(const std::string&, const std::string& name, std::function<void()> answered) override {
+    ask_(name, [exists = std::weak_ptr(exists_), answered = std::move(answered)] {
+      if (!exists.expired()) answered();
+    });
+  }
+
+ private:
+  const AskNow ask_;
+  const std::shared_ptr<bool> exists_ = std::make_shared<bool>();
+};
+
 }  // namespace
 
 Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
@@ -41,6 +56,7 @@ Cluster::Cluster(uint64_t seed, const ClusterShape& shape)
     rollbacks_.OnStored(uid, before, after);
   };
   coordinator_.new_cluster = Mix(seed, shape.from == nullptr ? 4 : 5) | 1;
+  coordinator_.make_asker = [this](Process* process) { return MakeAsker(process); };
   coordinator_.mount = [this](Process* process) { return MountDisk(process, /*shard=*/false); };
   const bool slow_reader = shape.faults && Random(Mix(seed, 950)).Chance(0.1) &&
                            world_.Happens("reader that holds what it reads", "reader");
@@ -279,6 +295,27 @@ void Cluster::Register(Process* caller, const RegisterRequest& request,
           control_.OnRegistered(request.nonce(), reply->id(), Incarnation(reply->incarnation()));
         }
         done(std::move(reply));
+      });
+}
+
+std::unique_ptr<coordinator::ShardAsker> Cluster::MakeAsker(Process* process) {
+  return std::make_unique<SimShardAsker>(
+      [this, process](const std::string& name, std::function<void()> answered) {
+        const auto shard = std::find_if(shards_.begin(), shards_.end(),
+                                        [&](const auto& other) { return other->name == name; });
+        ShardProcess* const asked = shard->get();
+        world_.Count("shards asked at their addresses");
+        network_.Call<bool>(
+            process, asked,
+            [this, asked](std::function<void(bool)> answer) {
+              const absl::Time heard = std::max(asked->deaf_until, asked->unheard_until);
+              if (heard <= world_.now()) answer(true);
+            },
+            [this, answered = std::move(answered)](std::optional<bool> answer) {
+              if (!answer) return;
+              world_.Count("shards that answered at their addresses");
+              answered();
+            });
       });
 }
 

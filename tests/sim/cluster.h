@@ -97,6 +97,9 @@ class Cluster : private StreamObserver {
   void Heartbeat(Process* caller, const HeartbeatRequest& request,
                  std::function<void(absl::StatusOr<HeartbeatReply>)> done);
 
+  // Its calls to shards at their own addresses.
+  std::unique_ptr<coordinator::ShardAsker> MakeAsker(Process* process);
+
   // A call whose answer is a Reply or a status: the coordinator's, or kUnavailable if no answer
   // came in time.
   template <typename Reply>

@@ -170,6 +170,7 @@ void CoordinatorNode::Start() {
                       if (failed != nullptr && failed == instance_) Crash();
                     },
                 .checkpoints = disk,
+                .asker = make_asker(&instance->process),
                 .make_loop = MakeSimLoops(world_, &instance->process),
                 .wall = [this] { return world_->wall(); }});
   if (!host.ok()) {

@@ -55,6 +55,8 @@ class CoordinatorNode : public Process {
   std::function<void(uint64_t incarnation, absl::Duration unheard)> on_replaced;
   // The checkpoint root as a process sees it that starts now; null: there is none.
   std::function<std::shared_ptr<CheckpointDisk>(Process* process)> mount;
+  // How it calls shards.
+  std::function<std::unique_ptr<coordinator::ShardAsker>(Process* process)> make_asker;
   // A job's record and state as they are durable.
   struct StoredRun {
     JobDescription description;

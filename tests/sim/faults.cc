@@ -302,6 +302,8 @@ void Cluster::OnShardLeaves(const ShardProcess& shard, const std::string& text) 
 // One that answers is never replaced, unless it drains, or found no memory.
 void Cluster::OnShardReplaced(uint64_t incarnation, absl::Duration unheard) {
   world_.Count("partitions whose backups took over");
+  if (unheard == absl::InfiniteDuration())
+    world_.Count("take-overs from a shard not heard since a start");
   if (unheard >= coordinator::CoordinatorOptions().answer_wait || shard_exhausted_) return;
   for (const auto& shard : shards_) {
     const auto registered = registered_.find(shard.get());
@@ -327,6 +329,7 @@ void Cluster::CrashCoordinator(Random& random) {
     coordinator_.Crash();
   }
   StartCoordinatorAgain(random);
+  if (random.Chance(0.3)) CrashShard(random);  // it was on the same machine
 }
 
 void Cluster::StartCoordinatorAgain(Random& random) {

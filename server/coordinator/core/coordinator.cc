@@ -49,8 +49,12 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   cluster_.set_generation(cluster_.generation() + 1);
   if (cluster_.cluster() == 0) cluster_.set_cluster(options_.new_cluster);
   SaveCluster();
-  ForEachDaemon([&](Daemon& daemon) { daemon.last_heard = now + options_.start_grace; });
-  for (auto& [id, shard] : shards_) shard.report_by = shard.last_heard + options_.report_liveness;
+  ForEachDaemon([&](Daemon& daemon) {
+    daemon.last_heard = now;
+    daemon.awaited = true;
+  });
+  for (auto& [id, shard] : shards_)
+    shard.report_by = now + options_.start_grace + options_.report_liveness;
   list_checkpoints_at_ = options_.checkpoint_root.empty() ? absl::InfiniteFuture() : now;
   LookForCheckpoints();
   for (auto& [id, shard] : shards_) shard.since = now;

@@ -122,6 +122,7 @@ struct Heartbeat {
   std::string caller = {};  // as of a report
   absl::Time at = {};       // when it came, as `now`
   bool broke = false;
+  bool called = false;  // an answer to a call (AskShard): it may have no connection here yet
 };
 // At least every kCoordinatorTickPeriod.
 struct Tick {
@@ -249,6 +250,9 @@ struct AskShard {
   uint32_t shard = 0;
   uint64_t incarnation = 0;
   uint64_t question = 0;
+  // Not empty: also call it there. If a shard of this name answers, that is a heartbeat (`called`)
+  // which has the question.
+  std::string address = {}, name = {};
 };
 
 // A sentence for the daemon's own log.
@@ -273,16 +277,20 @@ struct CoordinatorOptions {
   uint64_t new_cluster = 1;
   std::string version = std::string(ReleaseVersion());  // daemons of another version are refused
   uint32_t protocol = ProtocolVersion();                // and so are daemons with another protocol
-  bool insecure = false;                          // started with --insecure; every status says so
-  absl::Duration liveness = absl::Seconds(5);     // silence after which a daemon is considered lost
-  absl::Duration start_grace = absl::Seconds(5);  // added to liveness right after a start
+  bool insecure = false;                       // started with --insecure; every status says so
+  absl::Duration liveness = absl::Seconds(5);  // silence after which a daemon is considered lost
+  // Added to `liveness` for a daemon of which nothing was heard since the start.
+  absl::Duration start_grace = absl::Seconds(5);
   // Silence after which what a shard has elsewhere, too, goes on there. What it alone has waits for
   // it until `liveness`.
   absl::Duration shard_liveness = absl::Seconds(2);
   // Heartbeats count for this long after the last report: the shard's own thread may hang.
   absl::Duration report_liveness = absl::Seconds(30);
-  // A shard whose connections break is asked twice, and has so long for each answer.
+  // A shard whose connections break is asked twice, and has so long for each answer. So is one of
+  // which nothing was heard in the first `shard_liveness`.
   absl::Duration answer_wait = absl::Milliseconds(150);
+  // The same for a question at a shard's own address, to which a connection is made first.
+  absl::Duration call_wait = absl::Milliseconds(500);
   absl::Duration report_hold = absl::Milliseconds(100);
   absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax);
   // For a worker to inspect the data.

@@ -363,6 +363,7 @@ class Core {
 
   // silence.cc: shards that do not answer
   void TakeHeartbeats(const std::vector<event::Heartbeat>& heartbeats);
+  void TakeAwaited(Shard& shard) const;
   void Hear(Shard& shard, absl::Time at);
   void Suspect(Shard& shard, const std::string& why);
   void SuspectUnreached(const Worker& worker);
@@ -371,6 +372,8 @@ class Core {
   void Trust(Shard& shard);
   static absl::Time TrustedUntil(const Shard& shard, const std::string& why);
   bool IsPresent(const Shard& shard) const;
+  absl::Duration AnswerWait(const Shard& shard) const;
+  absl::Time SilentFrom(const Daemon& daemon) const;
   bool IsSteady(const Shard& shard) const;
   absl::Time ClaimedSince(const Daemon& daemon) const;
   bool IsDeaf();

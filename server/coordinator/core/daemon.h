@@ -58,7 +58,8 @@ class Told {
 struct Daemon {
   StoredDaemon stored;    // durable
   bool heard = false;     // in this generation
-  absl::Time last_heard;  // if not heard: the start plus start_grace
+  absl::Time last_heard;  // while awaited: the coordinator's start
+  bool awaited = false;   // it has not come since the coordinator's start: calls may reach it
   uint64_t sequence = 0;  // of the last accepted report
   uint64_t orders_version = 0;
   std::optional<ParkedCall> parked;

@@ -150,7 +150,7 @@ explain::WorkerEvidence Core::EvidenceOf(const Worker& worker) const {
   explain::WorkerEvidence evidence;
   evidence.name = worker.name();
   evidence.address = worker.stored.registration().address();
-  evidence.silent_seconds = SecondsSince(worker.last_heard);
+  evidence.silent_seconds = SecondsSince(SilentFrom(worker));
   evidence.window_seconds = absl::ToDoubleSeconds(worker.counters.Span(now_));
   const explain::WorkerCounters counters = worker.counters.Growth(now_);
   evidence.times = counters.times;

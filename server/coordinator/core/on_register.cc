@@ -120,6 +120,7 @@ void Core::Admit(const RegisterRequest& request, CallId call) {
   daemon->stored.set_fenced(false);
   daemon->stored.set_left(false);
   daemon->heard = true;
+  daemon->awaited = false;
   daemon->last_heard = now_;
   daemon->sequence = 0;
   if (is_worker) {

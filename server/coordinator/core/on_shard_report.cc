@@ -26,12 +26,10 @@ void Core::On(const event::ShardReport& event) {
   }
   Shard& shard = it->second;
   if (RefuseImpostor(event.call, shard, event.caller)) return;
-  if (!shard.heard) {
-    shard.heard = schedule_ = true;
-    shard.last_heard = now_;
-  }
+  if (!shard.heard) shard.heard = schedule_ = true;
   shard.reported = now_;
   shard.report_by = now_ + options_.report_liveness;
+  TakeAwaited(shard);
   Hear(shard, now_);
   if (report.drained()) return TakeLeave(shard, event.call);
   if (report.draining()) TakeDraining(shard, true);  // for good: reports may be reordered

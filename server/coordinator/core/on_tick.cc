@@ -123,7 +123,7 @@ void Core::LoseTheSilent(bool deaf) {
     for (auto& [id, daemon] : daemons) {
       const absl::Duration silent = now_ - daemon.last_heard;
       const absl::Time from =
-          deaf ? std::max(daemon.last_heard, ClaimedSince(daemon)) : daemon.last_heard;
+          deaf ? std::max(SilentFrom(daemon), ClaimedSince(daemon)) : SilentFrom(daemon);
       if (daemon.fenced() || now_ - from <= options_.liveness) continue;
       Lose(daemon, daemon.heard
                        ? absl::StrFormat("no report for %.1f s", absl::ToDoubleSeconds(silent))

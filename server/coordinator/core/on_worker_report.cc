@@ -66,6 +66,7 @@ void Core::On(const event::WorkerReport& event) {
   if (worker.fenced()) return AnswerFenced(worker, event);
   const bool first = !worker.heard;
   worker.heard = true;
+  worker.awaited = false;
   worker.last_heard = now_;
   if (report.sequence() > worker.sequence) {
     worker.sequence = report.sequence();

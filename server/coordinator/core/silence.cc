@@ -1,6 +1,7 @@
 // Shards that do not answer (docs/protocol.md, section 12). A shard is silent when nothing came
 // from it for a while. One whose connections break is asked at once, twice, and counts as silent if
-// it does not answer. What has another copy goes on there; what the shard alone has waits for it
+// it does not answer. So is one of which nothing was heard since the coordinator's start, at its
+// own address, too. What has another copy goes on there; what the shard alone has waits for it
 // until it is lost. One that answers is never replaced, unless its reports do not come for long.
 #include <algorithm>
 #include <functional>
@@ -39,6 +40,11 @@ bool Core::IsPresent(const Shard& shard) const {
          now_ - shard.last_heard <= options_.shard_liveness;
 }
 
+// Since when the silence counts by which a daemon is lost.
+absl::Time Core::SilentFrom(const Daemon& daemon) const {
+  return daemon.last_heard + (daemon.awaited ? options_.start_grace : absl::ZeroDuration());
+}
+
 bool Core::IsSteady(const Shard& shard) const {
   return IsPresent(shard) && now_ - shard.last_heard <= kSteady &&
          now_ - shard.steady_since >= kSteady;
@@ -60,9 +66,14 @@ void Core::TakeHeartbeats(const std::vector<event::Heartbeat>& heartbeats) {
       continue;
     }
     if (now_ > shard.report_by) continue;
+    if (!heartbeat.called) TakeAwaited(shard);
     Hear(shard, heartbeat.at);
     if (shard.suspicion && request.asked() >= shard.suspicion->question) Trust(shard);
   }
+}
+
+void Core::TakeAwaited(Shard& shard) const {
+  if (std::exchange(shard.awaited, false)) shard.steady_since = now_;
 }
 
 void Core::Hear(Shard& shard, absl::Time at) {
@@ -82,7 +93,7 @@ absl::Time Core::TrustedUntil(const Shard& shard, const std::string& why) {
 
 // A cause that comes while the shard is trusted may be told only once.
 void Core::Suspect(Shard& shard, const std::string& why) {
-  if (!shard.live() || !shard.absent.empty() || shard.suspicion) return;
+  if (shard.fenced() || !shard.absent.empty() || shard.suspicion) return;
   const absl::Time trusted = TrustedUntil(shard, why);
   if (now_ < trusted) {
     if (!shard.doubt.empty() && TrustedUntil(shard, shard.doubt) <= trusted) return;
@@ -94,7 +105,7 @@ void Core::Suspect(Shard& shard, const std::string& why) {
   Shard::Suspicion& suspicion = shard.suspicion.emplace();
   suspicion.why = why;
   suspicion.question = last_question_;
-  suspicion.until = now_ + options_.answer_wait;
+  suspicion.until = now_ + AnswerWait(shard);
 }
 
 void Core::SuspectUnreached(const Worker& worker) {
@@ -119,10 +130,19 @@ void Core::SuspectUnreached(const Shard& reporter, const ShardReport& report) {
   }
 }
 
-// Questions also ascend across a coordinator's restarts.
+// Questions also ascend across a coordinator's restarts. After one, a shard may take seconds to
+// connect again.
 void Core::Ask(const Shard& shard) {
   last_question_ = std::max(last_question_, generation() << 32) + 1;
-  questions_.push_back({shard.id(), shard.stored.incarnation(), last_question_});
+  action::AskShard& question =
+      questions_.emplace_back(shard.id(), shard.stored.incarnation(), last_question_);
+  if (!shard.awaited) return;
+  question.address = shard.stored.registration().address();
+  question.name = shard.name();
+}
+
+absl::Duration Core::AnswerWait(const Shard& shard) const {
+  return shard.awaited ? options_.call_wait : options_.answer_wait;
 }
 
 void Core::Trust(Shard& shard) {
@@ -176,7 +196,7 @@ void Core::LookForSilence() {
   std::vector<const Shard*> lost;
   for (auto& [id, shard] : shards_) {
     LookForSilence(shard);
-    if (!shard.live() || shard.absent.empty()) continue;
+    if (shard.fenced() || shard.absent.empty()) continue;
     // Nothing waits for it but its name.
     if (!registrations_.contains({SHARD, shard.name()}) || !JobsOn(shard).empty()) continue;
     Lose(shard, shard.absent);
@@ -187,10 +207,15 @@ void Core::LookForSilence() {
 }
 
 void Core::LookForSilence(Shard& shard) {
-  if (!shard.live()) return;
+  if (shard.fenced()) return;
   if (!shard.absent.empty()) return MoveAway(shard);
   const absl::Duration silent = now_ - shard.last_heard;
-  if (silent > options_.shard_liveness) {
+  if (silent > options_.shard_liveness && shard.awaited) {
+    // Where no shard is heard, the coordinator may be the one that is cut off.
+    const bool others = std::any_of(shards_.begin(), shards_.end(),
+                                    [this](const auto& entry) { return IsSteady(entry.second); });
+    if (others) Suspect(shard, "nothing was heard of it since the coordinator started");
+  } else if (silent > options_.shard_liveness) {
     if (now_ <= shard.report_by)
       return Miss(shard, absl::StrFormat("not heard for %.1f s", absl::ToDoubleSeconds(silent)));
     return Miss(shard,
@@ -203,13 +228,13 @@ void Core::LookForSilence(Shard& shard) {
   Shard::Suspicion& suspicion = *shard.suspicion;
   if (!suspicion.asked_again) {
     suspicion.asked_again = now_;
-    suspicion.until = now_ + options_.answer_wait;
+    suspicion.until = now_ + AnswerWait(shard);
     return Ask(shard);
   }
   // A report, or an old heartbeat, that was sent after the second question says as much.
   if (shard.last_heard > *suspicion.asked_again) return Trust(shard);
   Miss(shard, absl::StrCat(suspicion.why, ", and it has not answered twice within ",
-                           absl::FormatDuration(2 * options_.answer_wait)));
+                           absl::FormatDuration(2 * AnswerWait(shard))));
 }
 
 // It keeps its incarnation: it may be heard again.

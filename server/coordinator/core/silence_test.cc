@@ -414,16 +414,155 @@ TEST_F(SilenceTest, ACoordinatorThatWasPausedBlamesNobody) {
   EXPECT_EQ(State("ps-0"), "ready");
 }
 
-TEST_F(SilenceTest, AfterAStartNobodyIsMissedWhoHasNotReported) {
+// It died with the coordinator, as on one machine. Others say that they do not reach it.
+TEST_F(SilenceTest, AfterAStartAShardThatIsNotReachedIsReplacedAtOnce) {
+  Begin();
+  ASSERT_GT(Copies("ps-0"), 0);
+  for (const bool by_shard : {false, true}) {
+    const std::string victim = by_shard ? "ps-1" : "ps-0";
+    const int questions = cluster.questions;
+    Kill(victim);
+    cluster.StartCoordinator();
+    if (by_shard) {
+      cluster.shards["ps-2"].unreached = {victim + ":1"};
+    } else {
+      Unreached(victim);
+    }
+    EXPECT_TRUE(cluster.RunUntil([&] { return Copies(victim) == 0; }, absl::Milliseconds(1700)));
+    EXPECT_EQ(State(victim), "silent");
+    EXPECT_EQ(cluster.questions, questions + 2);
+    EXPECT_EQ(cluster.calls_to_shards, by_shard ? 4 : 2) << "it may not have connected yet";
+    EXPECT_THAT(cluster.JobLog("a"),
+                HasSubstr(absl::StrCat("shard ", victim, " at ", victim, ":1 does not answer (",
+                                       by_shard ? "ps-2" : "worker-0",
+                                       " does not reach it, and it has not answered twice within "
+                                       "1s): ")));
+    cluster.shards["ps-2"].unreached.clear();
+    cluster.workers["worker-0"].links.clear();
+    cluster.AddShard(victim);
+    ASSERT_TRUE(cluster.RunUntil([&] { return IsSettled(DURABILITY_AUTO); }, absl::Seconds(10)));
+  }
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+}
+
+// Nobody says it, as where the shard's machine is off.
+TEST_F(SilenceTest, AfterAStartAShardThatIsNotHeardIsReplacedSoon) {
+  Begin();
+  ASSERT_GT(Copies("ps-0"), 0);
+  Kill("ps-0");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Milliseconds(1900));
+  EXPECT_EQ(State("ps-0"), "unknown");
+  EXPECT_EQ(cluster.questions, 0);
+  EXPECT_TRUE(cluster.RunUntil([&] { return Copies("ps-0") == 0; }, absl::Milliseconds(1400)));
+  EXPECT_EQ(State("ps-0"), "silent");
+  EXPECT_EQ(cluster.calls_to_shards, 2);
+  EXPECT_THAT(cluster.JobLog("a"),
+              HasSubstr("nothing was heard of it since the coordinator started, and it has not "
+                        "answered twice"));
+  cluster.RunFor(absl::Seconds(6));
+  EXPECT_EQ(State("ps-0"), "silent");
+  cluster.RunFor(absl::Seconds(3));
+  EXPECT_EQ(State("ps-0"), "lost");
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+}
+
+// Its connections to the coordinator take their time.
+TEST_F(SilenceTest, AfterAStartOneThatAnswersAtItsAddressIsNotReplaced) {
+  Begin();
+  const int copies = Copies("ps-0");
+  Kill("ps-0");
+  cluster.shards["ps-0"].listens = true;
+  cluster.StartCoordinator();
+  Unreached("ps-0");
+  cluster.RunFor(absl::Seconds(1));
+  cluster.workers["worker-0"].links.clear();
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(Copies("ps-0"), copies);
+  EXPECT_EQ(State("ps-0"), "unknown");
+  EXPECT_GT(cluster.calls_to_shards, 1);
+  EXPECT_LT(cluster.calls_to_shards, 5);
+  cluster.shards["ps-0"].alive = true;
+  cluster.RunFor(absl::Seconds(3));
+  EXPECT_EQ(Copies("ps-0"), copies);
+  EXPECT_EQ(State("ps-0"), "ready");
+  EXPECT_EQ(cluster.Status("a").failovers(), 0u);
+}
+
+// What only the shard has waits for it for as long as before.
+TEST_F(SilenceTest, AfterAStartWhatHasNoOtherCopyWaits) {
+  Begin(DURABILITY_NONE);
+  ASSERT_GT(Copies("ps-0"), 0);
+  Kill("ps-0");
+  cluster.StartCoordinator();
+  Unreached("ps-0");
+  cluster.RunFor(absl::Seconds(9));
+  EXPECT_EQ(State("ps-0"), "silent");
+  EXPECT_TRUE(cluster.IsIn("a", RUNNING));
+  cluster.shards["ps-0"].alive = true;
+  cluster.workers["worker-0"].links.clear();
+  cluster.RunFor(absl::Milliseconds(200));
+  EXPECT_EQ(State("ps-0"), "ready");
+  Kill("ps-0");
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(11));
+  EXPECT_TRUE(cluster.IsIn("a", FAILED));
+}
+
+// The coordinator itself is cut off, and the others come back one after the other.
+TEST_F(SilenceTest, AfterAStartACoordinatorThatHearsNobodyBlamesNobody) {
+  Begin();
+  const auto all = [&](bool alive) {
+    for (auto& [name, worker] : cluster.workers) worker.alive = alive;
+    for (auto& [name, shard] : cluster.shards) {
+      shard.alive = alive;
+      if (alive) cluster.RunFor(absl::Milliseconds(150));
+    }
+  };
+  for (const int seconds : {1, 3, 8}) {
+    all(false);
+    cluster.StartCoordinator();
+    cluster.RunFor(absl::Seconds(seconds));
+    EXPECT_EQ(State("ps-0"), "unknown");
+    EXPECT_EQ(cluster.questions, 0);
+    Unreached("ps-1");  // as before the coordinator's link came back
+    all(true);
+    cluster.workers["worker-0"].links.clear();
+    cluster.RunFor(absl::Seconds(3));
+    for (const char* shard : {"ps-0", "ps-1", "ps-2"}) EXPECT_EQ(State(shard), "ready");
+    EXPECT_EQ(cluster.Status("a").failovers(), 0u) << seconds;
+    EXPECT_TRUE(IsSettled(DURABILITY_AUTO));
+    cluster.questions = 0;
+  }
+}
+
+// It was suspended right after its start.
+TEST_F(SilenceTest, AfterAStartACoordinatorThatWasPausedBlamesNobody) {
+  Begin();
+  Kill("ps-0");  // which takes its time
+  cluster.StartCoordinator();
+  cluster.RunFor(absl::Seconds(1));
+  cluster.now += absl::Seconds(30);
+  cluster.Tick();
+  EXPECT_EQ(cluster.questions, 0);
+  EXPECT_EQ(State("ps-0"), "unknown");
+  cluster.shards["ps-0"].alive = true;
+  cluster.RunFor(absl::Seconds(1));
+  EXPECT_EQ(State("ps-0"), "ready");
+  EXPECT_EQ(cluster.Status("a").failovers(), 0u);
+}
+
+// A process of its name that was started again elsewhere does not wait until the old one is lost.
+TEST_F(SilenceTest, AfterAStartTheNameOfAReplacedShardIsFree) {
   Begin();
   Kill("ps-0");
   cluster.StartCoordinator();
   Unreached("ps-0");
-  cluster.RunFor(absl::Seconds(8));
-  EXPECT_EQ(State("ps-0"), "unknown");
-  cluster.RunFor(absl::Seconds(4));
-  EXPECT_EQ(State("ps-0"), "lost");
-  EXPECT_TRUE(cluster.IsIn("a", RUNNING)) << cluster.Status("a").reason();
+  const absl::Time before = cluster.now;
+  const RegisterReply reply = cluster.Register(SHARD, "ps-0", "ps-0:2", /*nonce=*/12345);
+  EXPECT_EQ(reply.refused(), "");
+  EXPECT_EQ(reply.id(), cluster.shards["ps-0"].identity.id());
+  EXPECT_LT(cluster.now - before, absl::Milliseconds(1500));
 }
 
 }  // namespace

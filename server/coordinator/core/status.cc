@@ -301,8 +301,8 @@ std::string Core::StateOf(const Worker& worker) const {
 
 std::string Core::StateOf(const Shard& shard) {
   return shard.fenced()          ? shard.left() ? "left" : "lost"
-         : !shard.heard          ? "unknown"
          : !shard.absent.empty() ? "silent"
+         : !shard.heard          ? "unknown"
          : shard.draining        ? "draining"
                                  : "ready";
 }

@@ -42,7 +42,7 @@ CoordinatorHost::CoordinatorHost(const CoordinatorOptions& options,
       curves_(options.tensorboard_root, parts.make_loop),
       outputs_(options.output_root, std::move(parts.read), parts.make_loop),
       checkpoints_(std::move(parts.checkpoints), parts.make_loop),
-      heartbeats_(options.report_hold, parts.make_loop),
+      heartbeats_(options.report_hold, std::move(parts.asker), parts.make_loop),
       loop_(parts.make_loop("coordinator")) {}
 
 CoordinatorHost::~CoordinatorHost() { Stop(); }

@@ -22,6 +22,7 @@
 #include "server/coordinator/host/curve_writer.h"
 #include "server/coordinator/host/heartbeat_desk.h"
 #include "server/coordinator/host/output_writer.h"
+#include "server/coordinator/host/shard_asker.h"
 #include "server/coordinator/store/state_store.h"
 
 namespace starling::coordinator {
@@ -36,6 +37,8 @@ class CoordinatorHost {
     ReadValues read = nullptr;  // for spec.output
     // What options.checkpoint_root names; null: it is empty.
     std::shared_ptr<CheckpointDisk> checkpoints = nullptr;
+    // Of shards that were not heard of since the start; null: only their heartbeats count.
+    std::unique_ptr<ShardAsker> asker = nullptr;
     MakeEventLoop make_loop = ThreadedLoop::Make;
     std::function<absl::Time()> wall = absl::Now;  // thread-safe; shown to users only
   };

@@ -5,8 +5,9 @@
 
 namespace starling::coordinator {
 
-HeartbeatDesk::HeartbeatDesk(absl::Duration hold, const MakeEventLoop& make_loop)
-    : hold_(hold), loop_(make_loop("heartbeats")) {}
+HeartbeatDesk::HeartbeatDesk(absl::Duration hold, std::unique_ptr<ShardAsker> asker,
+                             const MakeEventLoop& make_loop)
+    : hold_(hold), asker_(std::move(asker)), loop_(make_loop("heartbeats")) {}
 
 HeartbeatDesk::~HeartbeatDesk() { Stop(); }
 
@@ -25,8 +26,8 @@ uint64_t HeartbeatDesk::Take(const HeartbeatRequest& request, const std::string&
 void HeartbeatDesk::Note(event::Heartbeat heartbeat) {
   MutexLock lock(&mutex_);
   const auto same = std::find_if(came_.begin(), came_.end(), [&](const event::Heartbeat& other) {
-    return !heartbeat.broke && !other.broke && other.caller == heartbeat.caller &&
-           other.request.shard() == heartbeat.request.shard() &&
+    return !heartbeat.broke && !other.broke && other.called == heartbeat.called &&
+           other.caller == heartbeat.caller && other.request.shard() == heartbeat.request.shard() &&
            other.request.incarnation() == heartbeat.request.incarnation();
   });
   if (same != came_.end()) came_.erase(same);
@@ -82,11 +83,20 @@ void HeartbeatDesk::Ask(const action::AskShard& question) {
     HeartbeatReply reply;
     reply.set_question(question.question);
     for (const uint64_t call : calls) Answer(call, reply);
+    if (question.address.empty() || asker_ == nullptr) return;
+    asker_->Ask(question.address, question.name, [this, question] {
+      HeartbeatRequest answer;
+      answer.set_shard(question.shard);
+      answer.set_incarnation(question.incarnation);
+      answer.set_asked(question.question);
+      Note({answer, question.name, loop_->Now(), /*broke=*/false, /*called=*/true});
+    });
   });
 }
 
 void HeartbeatDesk::Stop() {
   loop_->Stop();
+  asker_.reset();
   while (!held_.empty())
     Answer(held_.begin()->first, absl::UnavailableError("the coordinator is shutting down"));
 }

@@ -17,6 +17,7 @@
 #include "common/event_loop/event_loop.h"
 #include "common/sync/mutex.h"
 #include "server/coordinator/core/coordinator.h"
+#include "server/coordinator/host/shard_asker.h"
 
 namespace starling::coordinator {
 
@@ -25,8 +26,10 @@ class HeartbeatDesk {
  public:
   using Done = std::function<void(absl::StatusOr<HeartbeatReply>)>;
 
-  // A heartbeat is held for `hold`, or until its shard is asked.
-  HeartbeatDesk(absl::Duration hold, const MakeEventLoop& make_loop);
+  // A heartbeat is held for `hold`, or until its shard is asked. `asker` may be null: none is asked
+  // at its own address.
+  HeartbeatDesk(absl::Duration hold, std::unique_ptr<ShardAsker> asker,
+                const MakeEventLoop& make_loop);
   ~HeartbeatDesk();  // Stop()
 
   // `caller`: the name in the connection's identity. Returns the id for Gone. `done` runs once, on
@@ -38,7 +41,7 @@ class HeartbeatDesk {
   void Ask(const action::AskShard& question);
 
   // What came since the last time, in order; at most one heartbeat of each caller and incarnation,
-  // the last.
+  // the last, and one answer to a call.
   std::vector<event::Heartbeat> TakeAll();
 
   // Idempotent.
@@ -66,6 +69,7 @@ class HeartbeatDesk {
   // The loop's thread only.
   std::map<uint64_t, Held> held_;               // by call
   std::map<uint32_t, action::AskShard> asked_;  // by shard: the newest question
+  std::unique_ptr<ShardAsker> asker_;           // its callbacks end before the rest
 
   std::unique_ptr<EventLoop> loop_;  // last: its thread ends first
 };

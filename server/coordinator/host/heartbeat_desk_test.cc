@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "common/event_loop/testing/manual_loop.h"
 
@@ -39,8 +42,23 @@ class HeartbeatDeskTest : public testing::Test {
     return call;
   }
 
+  // Whom it asked at which address, and how they answer.
+  struct Asked {
+    std::string address, name;
+    std::function<void()> answer;
+  };
+  struct Asker final : ShardAsker {
+    explicit Asker(std::vector<Asked>* all) : asked(all) {}
+    void Ask(const std::string& address, const std::string& name,
+             std::function<void()> answered) override {
+      asked->push_back({address, name, std::move(answered)});
+    }
+    std::vector<Asked>* const asked;
+  };
+  std::vector<Asked> asked_;
   ManualLoop* loop_ = nullptr;
-  HeartbeatDesk desk_{absl::Milliseconds(100), [this](const std::string&) {
+  HeartbeatDesk desk_{absl::Milliseconds(100), std::make_unique<Asker>(&asked_),
+                      [this](const std::string&) {
                         auto loop = std::make_unique<ManualLoop>();
                         loop_ = loop.get();
                         return loop;
@@ -68,6 +86,35 @@ TEST_F(HeartbeatDeskTest, AsksWhoIsHeldAtOnceAndOthersWhenTheyCome) {
   EXPECT_EQ(later.question(), 7u);
   EXPECT_FALSE(Take(Request(1, 5, 7)).answered()) << "it has got it";
   EXPECT_FALSE(Take(Request(1, 9)).answered()) << "another incarnation was asked";
+}
+
+TEST_F(HeartbeatDeskTest, AnAnswerAtTheShardsAddressIsAHeartbeatWithTheQuestion) {
+  desk_.Ask({1, 5, 7});
+  loop_->Advance(absl::ZeroDuration());
+  EXPECT_TRUE(asked_.empty());
+  desk_.Ask({1, 5, 8, "ps-0:1", "ps-0"});
+  loop_->Advance(absl::ZeroDuration());
+  ASSERT_EQ(asked_.size(), 1u);
+  EXPECT_EQ(asked_[0].address, "ps-0:1");
+  EXPECT_EQ(asked_[0].name, "ps-0");
+  EXPECT_TRUE(desk_.TakeAll().empty());
+  loop_->Advance(absl::Milliseconds(20));
+  asked_[0].answer();
+  std::vector<event::Heartbeat> came = desk_.TakeAll();
+  ASSERT_EQ(came.size(), 1u);
+  EXPECT_EQ(came[0].request.shard(), 1u);
+  EXPECT_EQ(came[0].request.incarnation(), 5u);
+  EXPECT_EQ(came[0].request.asked(), 8u);
+  EXPECT_EQ(came[0].caller, "ps-0");
+  EXPECT_EQ(came[0].at, loop_->Now());
+  EXPECT_FALSE(came[0].broke);
+  EXPECT_TRUE(came[0].called);
+  Take(Request(1, 5, 8));
+  asked_[0].answer();
+  came = desk_.TakeAll();
+  ASSERT_EQ(came.size(), 2u) << "its own is not the same";
+  EXPECT_FALSE(came[0].called);
+  EXPECT_TRUE(came[1].called);
 }
 
 TEST_F(HeartbeatDeskTest, TellsWhatCame) {

@@ -137,6 +137,10 @@ void MiniCluster::Round() {
   for (const auto& [name, shard] : shards) {
     if (shard.alive && shard.beats) tick.heartbeats.push_back(Heartbeat(shard));
   }
+  for (const std::string& name : std::exchange(listened_, {})) {
+    tick.heartbeats.push_back(Heartbeat(shards.at(name)));
+    tick.heartbeats.back().called = true;
+  }
   Step(tick);
 }
 
@@ -673,11 +677,16 @@ void MiniCluster::Do(const action::Persist& action) {
 
 void MiniCluster::Do(const action::AskShard& action) {
   ++questions;
+  calls_to_shards += action.address.empty() ? 0 : 1;
   for (auto& [name, shard] : shards) {
-    if (shard.identity.id() != action.shard || !shard.alive || !shard.beats) continue;
+    const bool called = shard.listens && action.address == name + ":1";
+    if (shard.identity.id() != action.shard || (!called && (!shard.alive || !shard.beats)))
+      continue;
     EXPECT_EQ(shard.identity.incarnation(), action.incarnation);
     EXPECT_GT(action.question, shard.asked);
+    EXPECT_EQ(action.address.empty(), action.name.empty());
     shard.asked = action.question;
+    if (called) listened_.push_back(name);
   }
 }
 

@@ -79,6 +79,8 @@ class MiniCluster {
     bool alive = true;
     bool beats = true;   // its heartbeats come, and it answers questions
     uint64_t asked = 0;  // the newest question
+    // Not alive, as its connections to the coordinator are broken, but it answers at its address.
+    bool listens = false;
     bool draining = false;
     bool drained = false;
     DrainOrders drain;  // the last ones
@@ -183,6 +185,7 @@ class MiniCluster {
   size_t report_bytes = 0, orders_bytes = 0;
   std::vector<CurveNews> curve_news;
   int questions = 0;                     // to shards
+  int calls_to_shards = 0;               // of these questions, those asked at their addresses, too
   std::vector<JobReply> outputs;         // that were to be written
   std::vector<uint64_t> roster_numbers;  // as seen in orders, in order
   // The disk of checkpoints. It answers once a round.
@@ -236,7 +239,8 @@ class MiniCluster {
   uint64_t last_nonce_ = 0;
   uint64_t last_root_nonce_ = 0;  // a coordinator's
   std::map<uint64_t, CallReply> answers_;
-  std::deque<Action> disk_;  // what it was asked for
+  std::vector<std::string> listened_;  // shards that have answered at their addresses
+  std::deque<Action> disk_;            // what it was asked for
 };
 
 }  // namespace starling::coordinator
