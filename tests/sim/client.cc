@@ -125,6 +125,8 @@ void Cluster::NoteSetAside(const JobStatus& status) {
   if (absl::StrContains(why, kWorkerFault)) world_.Count("polls: a worker's fault");
   if (absl::StrContains(why, "its computation has made no progress"))
     world_.Count("polls: a worker hangs");
+  if (absl::StrContains(why, "has had no stream to shard"))
+    world_.Count("polls: a worker that does not reach a shard");
   if (absl::StrContains(why, "is quarantined")) world_.Count("polls: a worker is quarantined");
 }
 

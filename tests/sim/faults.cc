@@ -70,8 +70,8 @@ void Cluster::PlanOpenFaults(size_t i) {
   }
 }
 
-// In some seeds two shards do not reach each other for long, or all are far apart, and the
-// coordinator hears them all. Draws from its own random numbers.
+// In some seeds two shards do not reach each other for long, or all are far apart, or a worker does
+// not reach a shard, and the coordinator hears them all. Draws from its own random numbers.
 void Cluster::PlanLinkFaults() {
   Random random(Mix(seed_, 990));
   if (random.Chance(0.04)) {
@@ -90,6 +90,18 @@ void Cluster::PlanLinkFaults() {
       const std::string both = absl::StrCat(shards_[first]->name, ", ", shards_[other]->name);
       if (!world_.Happens("cut link between shards", both)) return;
       network_.CutBetween(shards_[first].get(), shards_[other].get(), until);
+    });
+  } else if (random.Chance(0.08)) {
+    WorkerNode* const worker = Pick(random, workers_).get();
+    ShardProcess* const shard = Pick(random, shards_).get();
+    const absl::Duration after = random.Between(absl::Milliseconds(200), absl::Seconds(2));
+    const absl::Time until =
+        world_.now() + after + random.Between(absl::Seconds(5), absl::Seconds(30));
+    heal_at_ = std::max(heal_at_, until);
+    world_.After(after, nullptr, [this, worker, shard, until] {
+      const std::string both = absl::StrCat(worker->name, ", ", shard->name);
+      if (!world_.Happens("cut link between a worker and a shard", both)) return;
+      network_.CutBetween(worker, shard, until);
     });
   }
 }

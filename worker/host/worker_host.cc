@@ -261,11 +261,11 @@ void WorkerHost::Do(action::Connect action) {
 }
 
 void WorkerHost::Do(action::Disconnect action) {
+  links_.Forget(action.shard);  // also where no stream is open, between two attempts
   const auto it = streams_.find(action.shard);
   if (it == streams_.end()) return;
   it->second->stream->Close(absl::CancelledError("the worker is done here"));
   streams_.erase(it);
-  links_.Forget(action.shard);
   requests_.Forget(action.shard);
   MeterRequests();
 }

@@ -306,7 +306,8 @@ struct CoordinatorOptions {
   // long.
   absl::Duration unserved_wait = absl::Minutes(5);
   // A computing worker is considered hung when it has made no progress for the longer of these two
-  // times. It is asked again `hang_rest` after it has released the job; the rest doubles each time.
+  // times, and a worker is cut off that has not reached a shard for as long, though others have. It
+  // is asked again `hang_rest` after it has released the job; the rest doubles each time.
   absl::Duration hang_least = absl::Seconds(30);
   double hang_units = 10;  // units of the job, at that worker's speed
   absl::Duration hang_rest = absl::Minutes(1);

@@ -547,6 +547,10 @@ class Core {
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
                   const std::string& why);
 
+  // cut_off.cc
+  bool OthersReach(const Job& job, const Worker& but, const LinkStatus& link) const;
+  void SetAsideWhoIsCutOff(Worker& worker);
+
   // on_tick.cc
   void LoseTheSilent(bool deaf);  // `deaf`: those that are silent since their name was claimed
   bool Hangs(const Worker& worker) const;

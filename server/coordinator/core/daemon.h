@@ -86,6 +86,9 @@ struct Worker : Daemon {
   Run counted;               // what `counters` belong to
   explain::Window<explain::WorkerCounters> counters;
   std::map<uint32_t, absl::Time> links_down;  // by shard: since when
+  // Shards that others reach and it does not: for how long, up to its report of then.
+  std::map<uint32_t, absl::Duration> cut_off;
+  absl::Time cut_off_at = absl::InfinitePast();
   // Why this incarnation is set aside for a job.
   struct Aside {
     uint32_t era = 0;                            // of the job

@@ -138,6 +138,7 @@ void Core::TakeWorkerReport(Worker& worker, const WorkerReport& report, bool fir
     Lose(worker, "it has left in good order");
     return;
   }
+  SetAsideWhoIsCutOff(worker);
   TakeMembership(worker, first);
   LetAskAgain(worker);
   if (had_memory && !SameRun(report.run(), ran)) AskAgain(worker);

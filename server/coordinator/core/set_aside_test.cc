@@ -278,6 +278,120 @@ TEST_F(HangTest, ItIsAskedAgainALongerWhileLaterEachTime) {
   }
 }
 
+// ---- Workers that do not reach a shard ----
+
+class CutOffTest : public HangTest {
+ protected:
+  // Both are members, and the first one reaches the shard.
+  void Begin(Policy::Kind policy) {
+    Train(policy);
+    Link("worker-0", "ps-0", true);
+    Link("worker-1", "ps-0", false);
+  }
+  void Link(const std::string& worker, const std::string& shard, bool connected) {
+    LinkStatus link;
+    link.set_shard(cluster.shards[shard].identity.id());
+    link.set_address(shard + ":1");
+    link.set_connected(connected);
+    if (!connected) link.set_last_error("no route to host");
+    cluster.workers[worker].links = {link};
+  }
+  uint32_t Members() { return cluster.Status("a").workers(); }
+};
+
+TEST_F(CutOffTest, ItIsSetAsideByNameAndComesBackLikeOthers) {
+  Begin(Policy::BSP);
+  cluster.RunFor(absl::Seconds(29.5));
+  EXPECT_EQ(Members(), 2u);
+  cluster.RunFor(absl::Seconds(1.5));
+  EXPECT_EQ(Members(), 1u);
+  EXPECT_EQ(cluster.Status("a").reason(),
+            "goes on without worker-1, which cannot serve it: worker-1 has had no stream to shard "
+            "ps-0 at ps-0:1 for 30 s, though other workers have (its last error: no route to "
+            "host): see the network between them");
+  EXPECT_THAT(cluster.JobLog("a"), HasSubstr("worker-1 left: it was set aside"));
+  const uint64_t step = cluster.Status("a").step();
+  cluster.RunFor(absl::Seconds(3));
+  EXPECT_GT(cluster.Status("a").step(), step);
+  Link("worker-1", "ps-0", true);
+  EXPECT_TRUE(cluster.RunUntil([&] { return Members() == 2; }, absl::Seconds(7)));
+  cluster.RunFor(absl::Minutes(1));
+  EXPECT_EQ(Members(), 2u);
+}
+
+TEST_F(CutOffTest, AJobOfLongUnitsWaitsLonger) {
+  Begin(Policy::SSP);
+  cluster.workers["worker-1"].activity.set_unit_seconds(5);
+  cluster.RunFor(absl::Seconds(49));
+  EXPECT_EQ(Members(), 2u);
+  cluster.RunFor(absl::Seconds(3));
+  EXPECT_EQ(Members(), 1u);
+}
+
+// The shard's end, or everyone's network.
+TEST_F(CutOffTest, NobodyIsBlamedWhereNobodyReachesTheShard) {
+  Begin(Policy::SSP);
+  Link("worker-0", "ps-0", false);
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_EQ(Members(), 2u);
+}
+
+// Each lacks another one: the job would not go on without either of them.
+TEST_F(CutOffTest, NobodyIsBlamedByOneThatLacksALinkItself) {
+  cluster.AddShard("ps-1");
+  Begin(Policy::BSP);
+  Link("worker-0", "ps-1", false);
+  LinkStatus up = cluster.workers["worker-1"].links[0];
+  up.set_connected(true);
+  cluster.workers["worker-0"].links.push_back(up);
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_EQ(Members(), 2u);
+}
+
+TEST_F(CutOffTest, TheOnlyWorkerIsKept) {
+  Workers(1);
+  JobSpec spec = MiniCluster::Spec("a", Policy::BSP, 1, 2);
+  spec.mutable_stop()->set_epochs(100'000);
+  Submit(spec);
+  Link("worker-0", "ps-0", false);
+  ASSERT_TRUE(cluster.RunUntil([&] { return Members() == 1; }));
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_EQ(Members(), 1u);
+  EXPECT_EQ(cluster.Status("a").reason(), "");
+}
+
+// Where it looks for the shard, that is no more.
+TEST_F(CutOffTest, AnOldAddressDoesNotCount) {
+  Begin(Policy::BSP);
+  cluster.workers["worker-1"].links[0].set_address("ps-0:9");
+  cluster.RunFor(absl::Minutes(2));
+  EXPECT_EQ(Members(), 2u);
+}
+
+// Each time for less than that.
+TEST_F(CutOffTest, ALinkThatComesBackCountsAnew) {
+  Begin(Policy::SSP);
+  for (int i = 0; i < 4; ++i) {
+    cluster.RunFor(absl::Seconds(20));
+    Link("worker-1", "ps-0", true);
+    cluster.RunFor(absl::Seconds(0.1));
+    Link("worker-1", "ps-0", false);
+  }
+  EXPECT_EQ(Members(), 2u);
+}
+
+// Nobody says what was in between.
+TEST_F(CutOffTest, TheCoordinatorsOwnPauseDoesNotCount) {
+  Begin(Policy::SSP);
+  cluster.RunFor(absl::Seconds(20));
+  cluster.now += absl::Minutes(1);
+  cluster.Tick();
+  cluster.RunFor(absl::Seconds(8));
+  EXPECT_EQ(Members(), 2u);
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(Members(), 1u);
+}
+
 TEST_F(HangTest, WhoDoesNotGetReadyIsSetAsideToo) {
   Workers(1);
   Submit(Ssp("a", 1, 2));
