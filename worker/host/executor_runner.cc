@@ -135,7 +135,8 @@ ExecutorRunner::ExecutorRunner(const ExecutorJobOptions& options, const WorkerDe
       listener_(listener),
       progress_(progress),
       compute_("compute"),
-      background_("background") {}
+      background_("background"),
+      inspections_("inspections") {}
 
 ExecutorRunner::~ExecutorRunner() {
   Release();
@@ -159,7 +160,7 @@ OpenedJob ExecutorRunner::OpenNow(const JobDescription& description) {
 }
 
 void ExecutorRunner::Inspect(const JobSpec& spec, std::function<void(Inspection)> done) {
-  background_.Post([spec, done = std::move(done)] { done(InspectData(spec)); });
+  inspections_.Post([spec, done = std::move(done)] { done(InspectData(spec)); });
 }
 
 void ExecutorRunner::Start(std::shared_ptr<ExecutorJob> job, session::action::Compute compute) {

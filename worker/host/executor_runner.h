@@ -1,4 +1,5 @@
-// Runs jobs on this machine's devices: one thread opens jobs, another computes their units.
+// Runs jobs on this machine's devices: one thread opens jobs, another computes their units, and a
+// third inspects data, so that data which hangs keeps no other job from being opened.
 #ifndef STARLING_WORKER_HOST_EXECUTOR_RUNNER_H_
 #define STARLING_WORKER_HOST_EXECUTOR_RUNNER_H_
 
@@ -57,7 +58,7 @@ class ExecutorRunner final : public JobRunner {
   // Memory for a unit's bookkeeping, reused. Used by the thread that runs the unit and the
   // executor's threads.
   std::pmr::unsynchronized_pool_resource batch_memory_, push_memory_;
-  ThreadedLoop compute_, background_;
+  ThreadedLoop compute_, background_, inspections_;
 };
 
 }  // namespace starling

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <future>
 #include <memory>
 #include <optional>
@@ -74,6 +75,28 @@ TEST(ExecutorRunner, KeepsNothingOfAJobThatIsClosed) {
   stopped.get_future().wait();
   EXPECT_TRUE(held.expired());
   EXPECT_EQ(progress.Now().kind(), Activity::IDLE);
+}
+
+// A submission's files may hang, as those of a mount that is gone.
+TEST(ExecutorRunner, OpensAJobWhileDataIsInspected) {
+  const WorkerDevices devices(CreateCpuDevice().value(), nullptr, "");
+  SpanRing spans;
+  BeginListener listener;
+  Progress progress;
+  ExecutorRunner runner({}, &devices, &spans, &listener, &progress);
+  std::promise<void> inspecting, hang;
+  runner.Inspect(CounterJob().spec(), [&](const Inspection&) {
+    inspecting.set_value();
+    hang.get_future().wait();
+  });
+  inspecting.get_future().wait();
+  std::promise<absl::Status> opening;
+  runner.Open(CounterJob(), [&](OpenedJob opened) { opening.set_value(opened.job.status()); });
+  std::future<absl::Status> opened = opening.get_future();
+  const bool is_open = opened.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+  hang.set_value();
+  ASSERT_TRUE(is_open);
+  EXPECT_TRUE(opened.get().ok());
 }
 
 // It would stay in the loader, whose read-ahead it would use up.
