@@ -43,7 +43,7 @@ void AddStates(const ClusterView& view, MetricsText& metrics) {
                   "Workers that fell silent without leaving, since the coordinator's start.", {},
                   static_cast<double>(view.workers_lost));
   metrics.Counter("starling_coordinator_shards_lost_total",
-                  "Shards that fell silent, since the coordinator's start.", {},
+                  "Shards that were given up, since the coordinator's start.", {},
                   static_cast<double>(view.shards_lost));
   metrics.Counter("starling_coordinator_jobs_failed_total",
                   "Jobs that failed, since the coordinator's start.", {},
