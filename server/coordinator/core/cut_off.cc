@@ -57,27 +57,27 @@ void Core::SetAsideWhoIsCutOff(Worker& worker) {
     // The worker may not have heard of the shard's present incarnation.
     const bool is_there = shard.live() && shard.absent.empty() &&
                           shard.stored.registration().address() == link.address();
-    if (!is_there || !OthersReach(*job, worker, link)) continue;
+    if (!is_there) continue;
     const auto known = before.find(shard.id());
-    if (known == before.end()) {
-      worker.cut_off[shard.id()] = absl::ZeroDuration();
-      continue;
-    }
-    const absl::Duration cut_off = known->second + passed;
+    absl::Duration& cut_off = worker.cut_off[shard.id()];
+    if (known == before.end()) continue;
+    // While nobody else reaches it, the time stands still.
+    cut_off = known->second;
+    if (!OthersReach(*job, worker, link)) continue;
+    cut_off += passed;
     if (cut_off >= most) {
       const std::string error =
           link.last_error().empty()
               ? ""
               : absl::StrCat(
                     " (its last error: ", CutUtf8(link.last_error(), limits::kFaultBytesMax), ")");
+      const double seconds = absl::ToDoubleSeconds(cut_off);
       worker.cut_off.clear();
       return SetAside(worker, *job, Fault::KIND_UNSPECIFIED,
                       absl::StrFormat("%s has had no stream to shard %s at %s for %.0f s, though "
                                       "other workers have%s: see the network between them",
-                                      worker.name(), shard.name(), link.address(),
-                                      absl::ToDoubleSeconds(cut_off), error));
+                                      worker.name(), shard.name(), link.address(), seconds, error));
     }
-    worker.cut_off[shard.id()] = cut_off;
   }
 }
 

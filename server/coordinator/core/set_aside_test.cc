@@ -380,6 +380,20 @@ TEST_F(CutOffTest, ALinkThatComesBackCountsAnew) {
   EXPECT_EQ(Members(), 2u);
 }
 
+// The other member's link breaks now and then: only the time in which it reaches the shard counts.
+TEST_F(CutOffTest, AnotherOnesShortBreaksDoNotBeginItAnew) {
+  Begin(Policy::BSP);
+  for (int i = 0; i < 2; ++i) {
+    cluster.RunFor(absl::Seconds(14));
+    Link("worker-0", "ps-0", false);
+    cluster.RunFor(absl::Seconds(1));
+    Link("worker-0", "ps-0", true);
+  }
+  EXPECT_EQ(Members(), 2u);
+  cluster.RunFor(absl::Seconds(4));
+  EXPECT_EQ(Members(), 1u);
+}
+
 // Nobody says what was in between.
 TEST_F(CutOffTest, TheCoordinatorsOwnPauseDoesNotCount) {
   Begin(Policy::SSP);
