@@ -2,6 +2,7 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -32,8 +33,10 @@ class GrpcShardAsker final : public ShardAsker {
     call->stub = Daemon::NewStub(MakeChannel(address, security_, {PeerRole::kShard}));
     AddIdentity(self_, &call->context);
     call->context.set_deadline(GrpcDeadline(kTimeout));
+    std::vector<std::shared_ptr<Call>> over;
     {
       absl::MutexLock lock(&mutex_);
+      over.swap(over_);
       calls_.insert(call);
       if (closing_) call->context.TryCancel();
     }
@@ -54,13 +57,13 @@ class GrpcShardAsker final : public ShardAsker {
     InfoReply reply;
   };
 
-  // Its last reference is dropped without the lock.
+  // Does not delete it: a process's last channel must not end on gRPC's own thread, which that end
+  // joins.
   void Drop(const Call* call) {
-    std::shared_ptr<Call> last;
     absl::MutexLock lock(&mutex_);
     for (auto it = calls_.begin(); it != calls_.end(); ++it) {
       if (it->get() != call) continue;
-      last = *it;
+      over_.push_back(*it);
       calls_.erase(it);
       return;
     }
@@ -70,7 +73,8 @@ class GrpcShardAsker final : public ShardAsker {
   const std::shared_ptr<const LinkSecurity> security_;
   absl::Mutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);  // under way
+  std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);    // under way
+  std::vector<std::shared_ptr<Call>> over_ ABSL_GUARDED_BY(mutex_);  // since the last Ask
 };
 
 }  // namespace
