@@ -45,13 +45,13 @@ absl::Status CheckNonce(CheckpointDisk& disk, const std::string& folder, uint64_
       ": --checkpoint-root here is not the coordinator's, or the checkpoint was given up"));
 }
 
-// Nobody could go on from what is not finite, and older checkpoints would be removed for it.
+// No job can go on from NaN or infinity, and older checkpoints would be removed for it.
 absl::Status CheckFinite(const BlockName& name, absl::Span<const float> values) {
   const auto bad = absl::c_find_if(values, [](float value) { return !std::isfinite(value); });
   if (bad == values.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("element ", bad - values.begin(), " of ", ToString(name), " is ", *bad,
-                   ": expected finite values, as nobody could go on from others"));
+                   ": expected finite values, as no job can go on from others"));
 }
 
 // The file's header, with the digest of each block.

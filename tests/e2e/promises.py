@@ -5,9 +5,16 @@ Other work on the machine may fail a test of real processes, which therefore get
 tools/testing/report.py finds that name in the log of the first attempt. Standard library only.
 """
 
+import sys
+
 
 class PromiseBroken(AssertionError):
-    """Values are not what was trained, or a bound was exceeded. Says which and by how much."""
+    """Values are not what was trained, or a bound was exceeded. Says which and by how much, and in
+    the log at once: a later case of the test may hang, and then unittest tells nothing."""
+
+    def __init__(self, what):
+        super().__init__(what)
+        print(f"PromiseBroken: {what}", file=sys.stderr, flush=True)
 
 
 def check(held, what):

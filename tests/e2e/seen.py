@@ -32,7 +32,7 @@ JOB = "seen"
 WORKER_FLAGS = ["--lanes", "1", "--replay-compute", "0.02s,0.02s"]
 HIDDEN = [16] * 12  # many parameters: a checkpoint is written with many writes
 WRITE_TAKES_MS = 8000  # less than a minute, after which a disk counts as one that hangs
-PROMETHEUS_STARTS_WITHIN = 60  # seconds
+PROMETHEUS_ANSWERS_WITHIN = 60  # seconds
 LOOK_EVERY = 0.5  # seconds
 GOES_WITHIN = 180  # seconds
 
@@ -108,6 +108,16 @@ STATES = {
 }
 
 
+def answer(ask):
+    """What Prometheus says, which may be slow for a moment, or start. Else Timeout."""
+    until = time.monotonic() + PROMETHEUS_ANSWERS_WITHIN
+    while (said := ask()) is None:
+        if time.monotonic() > until:
+            raise Timeout(f"Prometheus has not answered for {PROMETHEUS_ANSWERS_WITHIN} s")
+        time.sleep(LOOK_EVERY)
+    return said
+
+
 class Places:
     """Where people look. `look` asks all of them, and tells which show which state."""
 
@@ -122,9 +132,7 @@ class Places:
         findings = explain(self.cluster, JOB)[0]["findings"]
         drawn = self.page.evaluate("document.querySelector('#jobs').innerText") if self.page else ""
         jobs = json.loads(self.cluster.ask("coordinator", "/status.json")[2])["jobs"]
-        firing = self.alerts.firing(job_name=JOB) if self.alerts else set()
-        if firing is None:
-            raise RuntimeError("Prometheus does not answer any more")
+        firing = answer(lambda: self.alerts.firing(job_name=JOB)) if self.alerts else set()
 
         def shown(state):
             if re.search(state.describe, describe):
@@ -274,11 +282,8 @@ def run_beside(cluster, link, chromium):
         port = cluster.admin_port("coordinator")
         alerts = prometheus.Prometheus(cluster.directory, {"coordinator": port})
     try:
-        until = time.monotonic() + PROMETHEUS_STARTS_WITHIN
-        while alerts and alerts.firing() is None:
-            if time.monotonic() > until:
-                raise RuntimeError(f"Prometheus does not answer in {PROMETHEUS_STARTS_WITHIN} s")
-            time.sleep(LOOK_EVERY)
+        if alerts:
+            answer(alerts.firing)
         page = open_page(chromium, cluster) if chromium else None
         watch = Watch(Places(cluster, page, alerts))
         run(cluster, link, watch)

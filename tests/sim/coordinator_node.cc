@@ -24,6 +24,7 @@ coordinator::CoordinatorOptions SimCoordinatorOptions() {
   options.overview_ended = 0;  // jobs are archived at once
   options.liveness = absl::Milliseconds(2000);
   options.shard_liveness = absl::Milliseconds(1000);
+  options.call_wait = absl::Milliseconds(250);
   options.start_grace = absl::Seconds(1);
   options.inspect_deadline = options.inspector_wait = absl::Seconds(3);
   options.submit_deadline = absl::Seconds(10);

@@ -96,11 +96,10 @@ def start(command):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def finish(process):
-    """What it prints at its end."""
-    output = process.stdout.read()
-    process.stdout.close()
-    if process.wait() != 0:
+def finish(process, seconds):
+    """What it prints at its end, after a turn of so many seconds."""
+    output, _ = process.communicate(timeout=seconds + ANSWER_SECONDS)
+    if process.returncode != 0:
         raise RuntimeError(f"{process.args} ended with status {process.returncode}")
     return json.loads(output)
 
@@ -110,17 +109,17 @@ def connection(ends, program, at_receiver, at_sender, seconds):
     where both receive."""
     before_receiver, before_sender, address = ends
     program = binary(f"tools/bench/{program}")
-    receiver = start([*before_receiver, program, "receive", address, *map(str, at_receiver)])
+    running = [start([*before_receiver, program, "receive", address, *map(str, at_receiver)])]
     try:
-        port = receiver.stdout.readline().strip()
-        sender = start(
-            [*before_sender, program, "send", address, port, str(seconds), *map(str, at_sender)]
-        )
-        answers = [finish(sender), finish(receiver)]
+        port = running[0].stdout.readline().strip()
+        send = [*before_sender, program, "send", address, port, str(seconds), *map(str, at_sender)]
+        running.append(start(send))
+        answers = [finish(process, seconds) for process in reversed(running)]
     finally:
-        if receiver.returncode is None:
-            receiver.kill()
-            receiver.wait()
+        for process in running:
+            process.kill()
+            process.wait()
+            process.stdout.close()
     return Turn(
         sum(answer["bytes"] for answer in answers),
         max(answer["seconds"] for answer in answers),

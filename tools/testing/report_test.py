@@ -262,8 +262,15 @@ class ReportTest(unittest.TestCase):
             "  promises.check_counted([3.0, 2.0], 3, samples=2)"
         )
         told = "BROKEN  the run came to its end: PromiseBroken: rows are from 2 to 3\n"
+        cut = self.log_of(  # as at Bazel's time limit, before unittest tells what failed
+            " def test_a(self):\n"
+            "  import os\n"
+            "  from tests.e2e import promises\n"
+            "  try: promises.check(False, 'other bits')\n"
+            "  except promises.PromiseBroken: os._exit(9)"
+        )
         slow = self.log_of(" def test_a(self): self.fail('waited 30 s: PromiseBroken')")
-        for log, failures in ((seen, 1), (told, 1), (slow, 0)):
+        for log, failures in ((seen, 1), (told, 1), (cut, 1), (slow, 0)):
             attempts = [self.python("FAILED", log), self.python("PASSED", "")]
             status, lines = self.report(("plain", 0, attempts))
             self.assertEqual((status, lines[-1]), (failures, f"1 passed, {failures} failed"))

@@ -118,15 +118,11 @@ uint64_t Core::MicrosOfMore(uint32_t larger, uint32_t smaller) const {
 void Core::ForgetOldLateness(Clock step) {
   JobState& job = *job_;
   const Clock age = step / kStepsToHalf;
-  for (; job.late_age < age; ++job.late_age) {
-    bool more = false;
-    for (auto& [worker, sums] : job.late_us) {
-      sums.lately = (sums.lately + 1) / 2;
-      more = more || sums.lately > 1;
-    }
-    if (!more) break;
-  }
-  job.late_age = std::max(job.late_age, age);
+  if (age <= job.late_age) return;
+  const Clock halvings = std::min<Clock>(age - job.late_age, 63);
+  for (auto& [worker, sums] : job.late_us)
+    if (sums.lately > 0) sums.lately = ((sums.lately - 1) >> halvings) + 1;
+  job.late_age = age;
 }
 
 void Core::ForgetLatenessOfStrangers() {

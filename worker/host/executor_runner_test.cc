@@ -83,14 +83,14 @@ TEST(ExecutorRunner, OpensAJobWhileDataIsInspected) {
   SpanRing spans;
   BeginListener listener;
   Progress progress;
-  ExecutorRunner runner({}, &devices, &spans, &listener, &progress);
   std::promise<void> inspecting, hang;
-  runner.Inspect(CounterJob().spec(), [&](const Inspection&) {
+  std::promise<absl::Status> opening;
+  ExecutorRunner runner({}, &devices, &spans, &listener, &progress);  // its threads use these
+  runner.Inspect(CounterJob().spec(), [&, hanging = hang.get_future().share()](const Inspection&) {
     inspecting.set_value();
-    hang.get_future().wait();
+    hanging.wait();
   });
   inspecting.get_future().wait();
-  std::promise<absl::Status> opening;
   runner.Open(CounterJob(), [&](OpenedJob opened) { opening.set_value(opened.job.status()); });
   std::future<absl::Status> opened = opening.get_future();
   const bool is_open = opened.wait_for(std::chrono::minutes(1)) == std::future_status::ready;

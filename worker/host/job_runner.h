@@ -40,7 +40,8 @@ struct OpenedJob {
   bool device_lost = false;  // with an error: this process can compute nothing any more
 };
 
-// Opens jobs and inspects data, one at a time, and computes units of its jobs, one at a time.
+// Opens jobs, inspects data, and computes units of its jobs, each one at a time and beside the
+// others.
 // Abandon, Release and its jobs' Start are called by one thread. All calls return at once.
 class JobRunner {
  public:

@@ -286,10 +286,10 @@ struct CoordinatorOptions {
   absl::Duration shard_liveness = absl::Seconds(2);
   // Heartbeats count for this long after the last report: the shard's own thread may hang.
   absl::Duration report_liveness = absl::Seconds(30);
-  // A shard whose connections break is asked twice, and has so long for each answer. So is one of
-  // which nothing was heard in the first `shard_liveness`.
+  // A shard whose connections break is asked twice, and has so long for each answer.
   absl::Duration answer_wait = absl::Milliseconds(150);
-  // The same for a question at a shard's own address, to which a connection is made first.
+  // The same for one of which nothing was heard since the start: it is asked at its own address, to
+  // which a connection is made first.
   absl::Duration call_wait = absl::Milliseconds(500);
   absl::Duration report_hold = absl::Milliseconds(100);
   absl::Duration submit_deadline = absl::Minutes(limits::kSubmitMinutesMax);

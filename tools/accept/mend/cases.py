@@ -213,7 +213,7 @@ def check_out_before(place):
 
 def proof(verdicts):
     """Of {row: its tests' verdicts on the code before the mends}: (the rows with a test that
-    passes, in words what is proved)."""
+    passes, those that are proved, in words what is proved)."""
     passing = [row for row, found in verdicts.items() if PASSED in found]
     proved = [row for row, found in verdicts.items() if FAILED in found and row not in passing]
     silent = [row for row in verdicts if row not in passing + proved]
@@ -225,7 +225,7 @@ def proof(verdicts):
         f"{tests[NOT_BUILT]} do not build, since what they call is not there, {tests[NO_CASE]} are "
         f"in no target there, {tests[SKIPPED]} were skipped"
     )
-    return passing, text
+    return passing, proved, text
 
 
 def listed(rows):
@@ -233,7 +233,7 @@ def listed(rows):
 
 
 def prove(rows):
-    """Today's tests on the code before the mends: the rows with one that passes."""
+    """Today's tests on the code before the mends: whether some ran and failed, and none passed."""
     place = tempfile.mkdtemp(prefix="starling-before.")
     os.rmdir(place)
     try:
@@ -244,9 +244,9 @@ def prove(rows):
     finally:
         bazel(place, "shutdown", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         subprocess.run(["git", "worktree", "remove", "--force", place], cwd=ROOT, check=False)
-    passing, text = proof(verdicts)
+    passing, proved, text = proof(verdicts)
     print(f"figure: {summary(rows)}; on {BEFORE} {text}")
-    return passing
+    return bool(proved) and not passing
 
 
 def main():
@@ -256,7 +256,7 @@ def main():
     options = parser.parse_args()
     rows = read_rows(CASES.read_text())
     if options.prove:
-        return 1 if prove(rows) else 0
+        return 0 if prove(rows) else 1
     bad = sum(row.kind == "open" for row in rows)
     if not options.rows:
         verdicts = judge(ROOT, rows, lambda text: text != PASSED)

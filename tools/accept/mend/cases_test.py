@@ -53,14 +53,14 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(said("//a:script", "-"), cases.PASSED)
 
     def test_only_a_test_that_ran_and_failed_proves_a_row(self):
-        passing, text = cases.proof(
+        passing, proved, text = cases.proof(
             {
                 "A1": [cases.FAILED, cases.NOT_BUILT],
                 "A2": [cases.NOT_BUILT, cases.NO_CASE, cases.SKIPPED],
                 "A3": [cases.FAILED, cases.PASSED],
             }
         )
-        self.assertEqual(passing, ["A3"])
+        self.assertEqual((passing, proved), (["A3"], ["A1"]))
         for words in (
             "1 rows are proved",
             "1 have a test that passes (A3)",
