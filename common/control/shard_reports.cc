@@ -1,5 +1,7 @@
 #include "common/control/shard_reports.h"
 
+#include <algorithm>
+
 namespace starling {
 
 void ShardReports::Changed(const Key& key, Entry& entry) {
@@ -58,14 +60,15 @@ void ShardReports::Checkpoint(const Run& run, const CheckpointPart& part) {
   Changed({run.job_uid(), kRun}, *entry);
 }
 
-void ShardReports::End(const Run& run, uint64_t value_bytes) {
+void ShardReports::End(const HeldJob& ended) {
+  const Run& run = ended.run();
   const auto known = entries_.find({run.job_uid(), kRun});
   if (known != entries_.end() && known->second.held.run().era() > run.era()) return;
   Drop(run.job_uid());
   Hold(run);
   HeldJob& held = entries_.at({run.job_uid(), kRun}).held;
+  held = ended;
   held.set_over(true);
-  held.set_value_bytes(value_bytes);
 }
 
 void ShardReports::DropPartition(uint64_t job, uint32_t partition) {
@@ -137,6 +140,12 @@ size_t ShardReports::OnlyHere(absl::Time since) const {
   return count;
 }
 
+size_t ShardReports::Ended() const {
+  return static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(), [](const auto& e) {
+    return e.first.second == kRun && e.second.held.over() && e.second.held.value_bytes() > 0;
+  }));
+}
+
 bool ShardReports::Taken(uint64_t sequence) {
   if (whole_ && whole_sent_in_ != 0 && whole_sent_in_ <= sequence) whole_ = false;
   for (auto it = pending_.begin(); it != pending_.end();) {
@@ -147,6 +156,7 @@ bool ShardReports::Taken(uint64_t sequence) {
       continue;
     }
     entry.ticket = 0;
+    entry.held.clear_copies();  // said once: a coordinator that starts drops learners
     it = pending_.erase(it);
   }
   return more_;

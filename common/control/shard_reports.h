@@ -33,7 +33,7 @@ class ShardReports {
   // The shard's part of a checkpoint; without a number: none.
   void Checkpoint(const Run& run, const CheckpointPart& part);
   // The run is over; only values for readers are left. Ignored if a later era is held.
-  void End(const Run& run, uint64_t value_bytes);
+  void End(const HeldJob& ended);
   // Not reported: the coordinator ordered the drop.
   void Drop(uint64_t job);
   void DropPartition(uint64_t job, uint32_t partition);
@@ -52,6 +52,8 @@ class ShardReports {
   // records has taken effect since then, for which both shards must live, or this copy leads and no
   // coordinator has taken that its backup is whole.
   size_t OnlyHere(absl::Time since) const;
+  // Jobs that are over and have values here.
+  size_t Ended() const;
 
   bool Holds(uint64_t job) const { return entries_.contains({job, kRun}); }
   size_t partitions() const { return entries_.size() - runs_; }

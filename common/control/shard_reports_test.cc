@@ -12,6 +12,13 @@ Run RunOf(uint64_t job, uint32_t era = 0) {
   return run;
 }
 
+HeldJob Ended(const Run& run, uint64_t bytes) {
+  HeldJob ended;
+  *ended.mutable_run() = run;
+  ended.set_value_bytes(bytes);
+  return ended;
+}
+
 PartitionStatus Status(uint64_t job, uint32_t partition, uint64_t bytes = 100) {
   PartitionStatus status;
   *status.mutable_run() = RunOf(job);
@@ -72,7 +79,7 @@ TEST_F(ShardReportsTest, ARunThatIsOverIsOneEntry) {
   const ShardReport live = Fill();
   ASSERT_EQ(live.held_size(), 1);
   EXPECT_EQ(live.held(0).value_bytes(), 6400u);
-  reports_.End(RunOf(7), 6400);
+  reports_.End(Ended(RunOf(7), 6400));
   reports_.Update(Status(7, 3));  // late
   const ShardReport over = Fill();
   EXPECT_EQ(over.partitions_size(), 0);
@@ -115,7 +122,7 @@ TEST_F(ShardReportsTest, APartOfACheckpointTravelsWithItsRun) {
   reports_.Checkpoint(RunOf(7), CheckpointPart());
   EXPECT_FALSE(Fill().held(0).has_checkpoint());
   reports_.Checkpoint(RunOf(7), part);
-  reports_.End(RunOf(7), 100);
+  reports_.End(Ended(RunOf(7), 100));
   reports_.Checkpoint(RunOf(7), part);  // late
   EXPECT_FALSE(Fill().held(0).has_checkpoint());
 }
@@ -133,7 +140,7 @@ TEST_F(ShardReportsTest, NothingOfAnEarlierEraIsTold) {
   reports_.Hold(RunOf(7, 2));
   reports_.Update(status(1, 0));  // late, like the next ones
   reports_.Hold(RunOf(7, 1));
-  reports_.End(RunOf(7, 1), 100);
+  reports_.End(Ended(RunOf(7, 1), 100));
   CheckpointPart part;
   part.set_number(4);
   reports_.Checkpoint(RunOf(7, 1), part);
@@ -242,7 +249,7 @@ TEST_F(ShardReportsTest, APartitionIsOnlyHereUntilItWasTakenThatItsBackupIsWhole
   Fill();
   reports_.Taken(sequence_);
   EXPECT_EQ(reports_.OnlyHere(now), 0u);
-  reports_.End(RunOf(7), 100);
+  reports_.End(Ended(RunOf(7), 100));
   EXPECT_EQ(reports_.OnlyHere(now), 0u);
 }
 

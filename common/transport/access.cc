@@ -89,7 +89,7 @@ RoleSet SendersOf(FrameType type) {
     case FrameType::kPush: return {kWorker};
     case FrameType::kClose: return {kWorker};
     // Non-worker pulls: CheckFrameSender.
-    case FrameType::kPull: return {kWorker, kClient, kCoordinator};
+    case FrameType::kPull: return {kWorker, kClient, kShard, kCoordinator};
     case FrameType::kDecision: return {kShard};
     case FrameType::kReplicate: return {kShard};
     case FrameType::kCredit: return {kWorker, kClient, kShard, kCoordinator};

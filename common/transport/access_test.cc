@@ -50,14 +50,13 @@ TEST(Access, WorkersPushAndShardsDecide) {
   EXPECT_EQ(SendersOf(FrameType::kReplicate), RoleSet{PeerRole::kShard});
 }
 
-TEST(Access, ClientsAndTheCoordinatorReadOnly) {
-  for (const PeerRole reader : {PeerRole::kClient, PeerRole::kCoordinator}) {
+TEST(Access, AllButWorkersReadOnly) {
+  for (const PeerRole reader : {PeerRole::kClient, PeerRole::kShard, PeerRole::kCoordinator}) {
     FrameHeader pull;
     pull.type = FrameType::kPull;
     EXPECT_FALSE(CheckFrameSender(pull, reader).ok());
     pull.flags = frame_flags::kReader;
     EXPECT_TRUE(CheckFrameSender(pull, reader).ok());
-    EXPECT_FALSE(CheckFrameSender(pull, PeerRole::kShard).ok());
     pull.type = FrameType::kPush;
     EXPECT_FALSE(CheckFrameSender(pull, reader).ok());
   }

@@ -1,6 +1,8 @@
 #include "server/shard/core/shard.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/shard/core/orders.h"
@@ -155,12 +157,17 @@ void Shard::On(const event::News& event) {
 void Shard::EndJob(const ShardJob& orders) {
   const JobUid uid(orders.run().job_uid());
   Job& job = jobs_[uid];
+  if (job.stage == Stage::kEnded) {
+    KeepOnly(job, orders);
+    TakeCopies(job, orders);
+    return ReportEnd(job);
+  }
+  job.orders = orders;
   if (job.stage == Stage::kEnding) return;
-  if (job.stage == Stage::kEnded) return Do(action::ReportEnd{job.run, job.value_bytes});
   DropCheckpoint(job);
   job.run = orders.run();
   job.stage = Stage::kEnding;
-  job.orders.Clear();
+  KeepOnly(job, orders);
   job.not_ended = job.partitions.size();
   Do(action::Forget{IdOf(job.run)});
   if (job.partitions.empty()) return FinishEnd(job);
@@ -173,6 +180,7 @@ void Shard::EndJob(const ShardJob& orders) {
 void Shard::On(const event::Ended& event) {
   if (!IsCurrent(event.key, event.instance)) return;
   Job& job = jobs_.at(event.key.first);
+  job.partitions.at(event.key.second).ended_bytes = event.value_bytes;
   job.value_bytes += event.value_bytes;
   if (--job.not_ended == 0) FinishEnd(job);
 }
@@ -180,8 +188,115 @@ void Shard::On(const event::Ended& event) {
 void Shard::FinishEnd(Job& job) {
   job.stage = Stage::kEnded;
   Do(action::Shelve{JobUid(job.run.job_uid())});
-  Do(action::ReportEnd{job.run, job.value_bytes});
+  const ShardJob orders = std::exchange(job.orders, {});
+  KeepOnly(job, orders);
+  TakeCopies(job, orders);
+  ReportEnd(job);
   Do(action::ReturnMemory{});
+}
+
+// Another copy may have taken the place of one that is here, or is being made here. A shard that is
+// to keep nothing is ordered to drop the job.
+void Shard::KeepOnly(Job& job, const ShardJob& orders) {
+  if (orders.partitions().empty()) return;
+  std::set<PartitionId> kept;
+  for (const PartitionOrders& partition : orders.partitions())
+    kept.insert(PartitionId(partition.partition()));
+  std::erase_if(job.copies, [&](const auto& copy) { return !kept.contains(copy.first); });
+  bool dropped = false;
+  for (auto it = job.partitions.begin(); it != job.partitions.end();) {
+    const PartitionId partition = (it++)->first;
+    if (kept.contains(partition)) continue;
+    Discard(job, partition);
+    dropped = true;
+  }
+  if (dropped) Do(action::ReturnMemory{});
+}
+
+void Shard::ReportEnd(const Job& job) {
+  action::ReportEnd report;
+  *report.ended.mutable_run() = job.run;
+  report.ended.set_value_bytes(job.value_bytes);
+  report.ended.set_partitions(static_cast<uint32_t>(job.partitions.size()));
+  for (const auto& [partition, copy] : job.copies) {
+    if (copy.copying) continue;
+    EndedCopy& said = *report.ended.add_copies();
+    said.set_partition(partition.value);
+    said.set_view(copy.view);
+    said.set_fault(copy.fault);
+    said.set_no_memory(copy.no_memory);
+  }
+  Do(std::move(report));
+}
+
+// Each order to copy a partition is followed once: the next one comes in another view.
+void Shard::TakeCopies(Job& job, const ShardJob& orders) {
+  for (const EndedCopyOrders& copy : orders.copies()) {
+    const PartitionId partition(copy.view().partition());
+    const uint64_t view = copy.view().number();
+    const auto known = job.copies.find(partition);
+    if (known != job.copies.end() && known->second.view >= view) continue;
+    Discard(job, partition);
+    const InstanceId instance(++last_instance_.value);
+    job.partitions[partition] = {instance, view, /*backup=*/true};
+    job.copies[partition] = {view};
+    action::CopyEnded action{.run = IdOf(job.run),
+                             .key = {JobUid(job.run.job_uid()), partition},
+                             .instance = instance,
+                             .address = copy.view().primary_address(),
+                             .view = ViewNumber(view)};
+    if (copy.has_version()) action.version = copy.version();
+    for (const EndedCopyOrders::Slice& slice : copy.slices())
+      action.values.push_back({SliceId(slice.id()), slice.elements()});
+    to_copy_.push_back(std::move(action));
+  }
+  CopyMore();
+}
+
+void Shard::CopyMore() {
+  while (!to_copy_.empty() && copying_.size() < kEndedCopiesAtOnce) {
+    action::CopyEnded next = std::move(to_copy_.front());
+    to_copy_.pop_front();
+    copying_.insert(next.instance);
+    Do(std::move(next));
+  }
+}
+
+void Shard::Discard(Job& job, PartitionId partition) {
+  const auto known = job.partitions.find(partition);
+  if (known == job.partitions.end()) return;
+  const PartitionKey key(JobUid(job.run.job_uid()), partition);
+  // What has not begun is not there.
+  if (std::erase_if(to_copy_, [&](const auto& copy) { return copy.key == key; }) == 0)
+    Do(action::Drop{key});
+  copying_.erase(known->second.id);
+  job.value_bytes -= known->second.ended_bytes;
+  job.partitions.erase(known);
+}
+
+void Shard::On(const event::EndedCopied& event) {
+  copying_.erase(event.instance);
+  if (IsCurrent(event.key, event.instance)) {
+    Job& job = jobs_.at(event.key.first);
+    Copy& copy = job.copies.at(event.key.second);
+    copy.copying = false;
+    copy.fault = event.fault;
+    copy.no_memory = event.no_memory;
+    if (copy.fault.empty()) {
+      job.partitions.at(event.key.second).ended_bytes = event.value_bytes;
+      job.value_bytes += event.value_bytes;
+    } else {
+      Discard(job, event.key.second);
+      Do(action::ReturnMemory{});
+    }
+    const bool more = std::any_of(job.copies.begin(), job.copies.end(),
+                                  [](const auto& entry) { return entry.second.copying; });
+    if (!more) {
+      Do(action::Shelve{event.key.first});
+      ReportEnd(job);
+    }
+  }
+  CopyMore();
 }
 
 // With all that is here of its job.
@@ -189,24 +304,27 @@ void Shard::DropJob(Run run) {
   const JobUid uid(run.job_uid());
   if (const auto it = jobs_.find(uid); it != jobs_.end()) {
     DropCheckpoint(it->second);
-    for (const auto& [partition, instance] : it->second.partitions)
-      Do(action::Drop{{uid, partition}});
+    while (!it->second.partitions.empty())
+      Discard(it->second, it->second.partitions.begin()->first);
     run = it->second.run;
     jobs_.erase(it);
   }
   Do(action::Forget{IdOf(run)});
   Do(action::ReportNothingOfJob{uid});
   Do(action::ReturnMemory{});
+  CopyMore();
 }
 
 void Shard::On(const event::GivenUp&) {
   book_.Clear();
   for (auto& [uid, job] : jobs_) {
     DropCheckpoint(job);
-    for (const auto& [partition, instance] : job.partitions) Do(action::Drop{{uid, partition}});
+    while (!job.partitions.empty()) Discard(job, job.partitions.begin()->first);
     Do(action::Forget{IdOf(job.run)});
   }
   jobs_.clear();
+  to_copy_.clear();
+  copying_.clear();
 }
 
 bool Shard::IsCurrent(const PartitionKey& key, InstanceId instance) const {

@@ -11,11 +11,14 @@
 // of it. Only these are told of it.
 //
 // An instance is a copy of one view, as primary or as backup. In a later view only a primary uses
-// it; a backup gets a new, empty instance, which learns from that view's primary.
+// it; a backup gets a new, empty instance, which learns from that view's primary. So it is with the
+// values of a job that is over: the shard reads what it is ordered to back from the primary, though
+// it may have had a copy, which may lack the last updates before the job's end.
 #ifndef STARLING_SERVER_SHARD_CORE_SHARD_H_
 #define STARLING_SERVER_SHARD_CORE_SHARD_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -35,6 +38,10 @@
 #include "server/shard/core/events.h"
 
 namespace starling::shard {
+
+// Partitions of ended jobs whose values are read from their primaries at a time. Each has one slice
+// under way, so that what jobs that run send on the same streams waits little.
+inline constexpr size_t kEndedCopiesAtOnce = 8;
 
 using PartitionKey = std::pair<JobUid, PartitionId>;
 using InstanceId = Id<struct InstanceIdTag, uint64_t>;  // ascending; never reused
@@ -62,6 +69,14 @@ struct Ended {
   PartitionKey key;
   InstanceId instance;
   uint64_t value_bytes = 0;  // bytes of values that the instance keeps
+};
+// The answer to CopyEnded.
+struct EndedCopied {
+  PartitionKey key;
+  InstanceId instance;
+  uint64_t value_bytes = 0;
+  std::string fault;  // why there is no copy; empty: it is whole
+  bool no_memory = false;
 };
 // The coordinator considers this incarnation lost.
 struct GivenUp {};
@@ -96,9 +111,9 @@ struct CheckpointProgress {
 
 }  // namespace event
 
-using Event = std::variant<event::Orders, event::Planned, event::News, event::Ended, event::GivenUp,
-                           event::Captured, event::Missed, event::CheckpointWritten,
-                           event::CheckpointProgress>;
+using Event = std::variant<event::Orders, event::Planned, event::News, event::Ended,
+                           event::EndedCopied, event::GivenUp, event::Captured, event::Missed,
+                           event::CheckpointWritten, event::CheckpointProgress>;
 
 namespace action {
 
@@ -128,6 +143,21 @@ struct End {
   PartitionKey key;
   InstanceId instance;
   std::optional<uint64_t> keep_version;  // BSP: the readable version
+};
+// The job is over: read these values from the primary at `address`, and keep them for readers, as
+// after End. Answer with EndedCopied.
+struct CopyEnded {
+  struct Values {
+    SliceId slice;
+    uint32_t elements = 0;
+  };
+  RunId run;
+  PartitionKey key;
+  InstanceId instance;
+  std::string address;
+  ViewNumber view;
+  std::optional<uint64_t> version;  // BSP: the readable version
+  std::vector<Values> values;       // of all slices of the partition
 };
 // All of the job's partitions have ended. Such partitions are numerous and seldom asked for.
 struct Shelve {
@@ -177,8 +207,7 @@ struct Report {
   bool at_once = false;
 };
 struct ReportEnd {
-  Run run;
-  uint64_t value_bytes = 0;
+  HeldJob ended;  // `over` is left out
 };
 struct ReportNothingOfPartition {
   PartitionKey key;
@@ -194,10 +223,10 @@ struct ReportCheckpoint {
 }  // namespace action
 
 using Action = std::variant<action::Plan, action::Forget, action::Create, action::Order,
-                            action::End, action::Shelve, action::Drop, action::ReturnMemory,
-                            action::Learn, action::BeginCheckpoint, action::WriteCheckpoint,
-                            action::DropCheckpoint, action::HoldRun, action::Report,
-                            action::ReportEnd, action::ReportNothingOfPartition,
+                            action::End, action::CopyEnded, action::Shelve, action::Drop,
+                            action::ReturnMemory, action::Learn, action::BeginCheckpoint,
+                            action::WriteCheckpoint, action::DropCheckpoint, action::HoldRun,
+                            action::Report, action::ReportEnd, action::ReportNothingOfPartition,
                             action::ReportNothingOfJob, action::ReportCheckpoint>;
 
 // One thread at a time.
@@ -213,6 +242,14 @@ class Shard {
     InstanceId id;
     uint64_t view = 0;
     bool backup = false;
+    uint64_t ended_bytes = 0;  // of its values, once it has ended
+  };
+  // Values of a job that is over, as ordered in a view.
+  struct Copy {
+    uint64_t view = 0;
+    bool copying = true;
+    std::string fault;
+    bool no_memory = false;
   };
   struct Checkpoint {
     ShardCheckpoint orders;
@@ -228,11 +265,12 @@ class Shard {
   struct Job {
     Run run;
     Stage stage = Stage::kPlanning;
-    ShardJob orders;        // the newest ones, while the job is being planned
+    ShardJob orders;        // the newest ones, while the job is being planned, or ends
     Generation generation;  // of `orders`
     std::map<PartitionId, Instance> partitions;
     size_t not_ended = 0;      // partitions that have not ended; kEnding
     uint64_t value_bytes = 0;  // of the partitions that have ended
+    std::map<PartitionId, Copy> copies;
     std::optional<Checkpoint> checkpoint;
   };
 
@@ -240,6 +278,7 @@ class Shard {
   void On(const event::Planned& event);
   void On(const event::News& event);
   void On(const event::Ended& event);
+  void On(const event::EndedCopied& event);
   void On(const event::GivenUp& event);
   void On(const event::Captured& event);
   void On(const event::Missed& event);
@@ -257,6 +296,11 @@ class Shard {
   void Refuse(const ShardJob& orders, const PartitionOrders& partition, const absl::Status& why);
   void EndJob(const ShardJob& orders);
   void FinishEnd(Job& job);
+  void KeepOnly(Job& job, const ShardJob& orders);
+  void TakeCopies(Job& job, const ShardJob& orders);
+  void Discard(Job& job, PartitionId partition);
+  void CopyMore();
+  void ReportEnd(const Job& job);
   void TakeDrop(const Run& run);
   void DropJob(Run run);
   bool IsCurrent(const PartitionKey& key, InstanceId instance) const;
@@ -276,6 +320,8 @@ class Shard {
   ShardOrderBook book_;
   std::map<JobUid, Job> jobs_;
   InstanceId last_instance_;
+  std::deque<action::CopyEnded> to_copy_;   // in order
+  std::set<InstanceId> copying_;            // at most kEndedCopiesAtOnce
   std::vector<Action>* actions_ = nullptr;  // of the step under way
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,12 @@ struct Text {
   std::string operator()(const action::End& a) const {
     return absl::StrCat("end ", KeyText(a.key),
                         a.keep_version ? absl::StrCat(", keep version ", *a.keep_version) : "");
+  }
+  std::string operator()(const action::CopyEnded& a) const {
+    return absl::StrCat("copy ", KeyText(a.key), " as instance ", a.instance.value, " from ",
+                        a.address, ", view ", a.view.value,
+                        a.version ? absl::StrCat(", version ", *a.version) : "", ", ",
+                        a.values.size(), " slices");
   }
   std::string operator()(const action::Shelve& a) const {
     return absl::StrCat("shelve job ", a.job.value);
@@ -63,8 +70,14 @@ struct Text {
                         a.status.fault().empty() ? "" : ": ", a.status.fault());
   }
   std::string operator()(const action::ReportEnd& a) const {
-    return absl::StrCat("report the end of job ", a.run.job_uid(), ", which keeps ", a.value_bytes,
-                        " bytes");
+    std::string text =
+        absl::StrCat("report the end of job ", a.ended.run().job_uid(), ": ", a.ended.value_bytes(),
+                     " bytes, ", a.ended.partitions(), " partitions");
+    for (const EndedCopy& copy : a.ended.copies()) {
+      absl::StrAppend(&text, "; copy of ", copy.partition(), " in view ", copy.view(),
+                      copy.fault().empty() ? "" : ": ", copy.fault());
+    }
+    return text;
   }
   std::string operator()(const action::ReportNothingOfPartition& a) const {
     return absl::StrCat("report nothing of ", KeyText(a.key));
@@ -102,6 +115,23 @@ class ShardTest : public testing::Test {
     job.mutable_run()->set_job_uid(kJob);
     job.set_over(true);
     job.set_keep_version(4);
+    for (const uint32_t partition : {0, 2}) job.add_partitions()->set_partition(partition);
+    return job;
+  }
+  // And this shard is to copy the partition from ps-9.
+  static ShardJob OverAndCopies(uint32_t partition, uint64_t view) {
+    ShardJob job = Over();
+    job.add_partitions()->set_partition(partition);
+    EndedCopyOrders& copy = *job.add_copies();
+    copy.mutable_view()->set_partition(partition);
+    copy.mutable_view()->set_number(view);
+    copy.mutable_view()->set_primary_address("ps-9");
+    copy.set_version(4);
+    for (const uint32_t id : {1, 5}) {
+      EndedCopyOrders::Slice& slice = *copy.add_slices();
+      slice.set_id(id);
+      slice.set_elements(10 * id);
+    }
     return job;
   }
   static ShardOrders Of(const ShardJob& job) {
@@ -240,9 +270,9 @@ TEST_F(ShardTest, AJobsEndIsReportedOnceAllItsPartitionsHaveEnded) {
   EXPECT_EQ(Step(event::Orders{Of(Over())}), (Texts{"hold run 7.0"})) << "it was ordered twice";
   EXPECT_EQ(
       Step(event::Ended{Key(0), InstanceId(1), 20}),
-      (Texts{"shelve job 7", "report the end of job 7, which keeps 120 bytes", "return memory"}));
+      (Texts{"shelve job 7", "report the end of job 7: 120 bytes, 2 partitions", "return memory"}));
   EXPECT_EQ(Step(event::Orders{Of(Over())}),
-            (Texts{"hold run 7.0", "report the end of job 7, which keeps 120 bytes"}));
+            (Texts{"hold run 7.0", "report the end of job 7: 120 bytes, 2 partitions"}));
   EXPECT_EQ(Step(event::Orders{Of(Running({0, 2}))}), (Texts{"hold run 7.0"})) << "it is over";
   EXPECT_EQ(Step(event::Orders{Dropped()}),
             (Texts{"drop job 7 partition 0", "drop job 7 partition 2", "forget the plan of job 7",
@@ -259,7 +289,97 @@ TEST_F(ShardTest, AJobThatIsDroppedWhileItEndsIsForgotten) {
 TEST_F(ShardTest, AJobOfWhichNothingIsHereEndsAtOnce) {
   EXPECT_EQ(Step(event::Orders{Of(Over())}),
             (Texts{"hold run 7.0", "forget the plan of job 7", "shelve job 7",
-                   "report the end of job 7, which keeps 0 bytes", "return memory"}));
+                   "report the end of job 7: 0 bytes, 0 partitions", "return memory"}));
+}
+
+TEST_F(ShardTest, ValuesOfAJobThatIsOverAreCopiedOncePerView) {
+  EXPECT_EQ(Step(event::Orders{Of(OverAndCopies(3, 2))}),
+            (Texts{"hold run 7.0", "forget the plan of job 7", "shelve job 7",
+                   "copy job 7 partition 3 as instance 1 from ps-9, view 2, version 4, 2 slices",
+                   "report the end of job 7: 0 bytes, 1 partitions", "return memory"}));
+  EXPECT_EQ(Step(event::Orders{Of(OverAndCopies(3, 2))}),
+            (Texts{"hold run 7.0", "report the end of job 7: 0 bytes, 1 partitions"}))
+      << "it is under way";
+  const Texts made = {"shelve job 7",
+                      "report the end of job 7: 240 bytes, 1 partitions; copy of 3 in view 2"};
+  EXPECT_EQ(Step(event::EndedCopied{Key(3), InstanceId(1), 240, ""}), made);
+  EXPECT_EQ(Step(event::Orders{Of(OverAndCopies(3, 2))}), (Texts{"hold run 7.0", made[1]}));
+  EXPECT_EQ(Step(event::Orders{Of(OverAndCopies(3, 4))}),
+            (Texts{"hold run 7.0", "drop job 7 partition 3",
+                   "copy job 7 partition 3 as instance 2 from ps-9, view 4, version 4, 2 slices",
+                   "report the end of job 7: 0 bytes, 1 partitions"}));
+  EXPECT_EQ(Step(event::EndedCopied{Key(3), InstanceId(1), 240, ""}), (Texts{})) << "the earlier";
+  EXPECT_EQ(
+      Step(event::EndedCopied{Key(3), InstanceId(2), 0, "no memory"}),
+      (Texts{"drop job 7 partition 3", "return memory", "shelve job 7",
+             "report the end of job 7: 0 bytes, 0 partitions; copy of 3 in view 4: no memory"}));
+  EXPECT_EQ(Step(event::Orders{Dropped()}),
+            (Texts{"forget the plan of job 7", "report nothing of job 7", "return memory"}));
+}
+
+// What it had as a backup may lack the last updates, and whatever it was, it is of an earlier view.
+TEST_F(ShardTest, ACopyTakesThePlaceOfWhatHasEndedHere) {
+  Host({0, 2});
+  Step(event::Orders{Of(Over())});
+  EXPECT_EQ(Step(event::Orders{Of(OverAndCopies(2, 3))}), (Texts{"hold run 7.0"})) << "later";
+  Step(event::Ended{Key(0), InstanceId(1), 20});
+  EXPECT_EQ(Step(event::Ended{Key(2), InstanceId(2), 100}),
+            (Texts{"shelve job 7", "drop job 7 partition 2",
+                   "copy job 7 partition 2 as instance 3 from ps-9, view 3, version 4, 2 slices",
+                   "report the end of job 7: 20 bytes, 2 partitions", "return memory"}));
+  EXPECT_EQ(Step(event::EndedCopied{Key(2), InstanceId(3), 100, ""}),
+            (Texts{"shelve job 7",
+                   "report the end of job 7: 120 bytes, 2 partitions; copy of 2 in view 3"}));
+}
+
+TEST_F(ShardTest, WhatAnotherShardHasInsteadIsDroppedAtTheEnd) {
+  Host({0, 2});
+  ShardJob over = Over();
+  over.mutable_partitions()->RemoveLast();
+  EXPECT_EQ(Step(event::Orders{Of(over)}),
+            (Texts{"hold run 7.0", "drop job 7 partition 2", "return memory",
+                   "forget the plan of job 7", "end job 7 partition 0, keep version 4"}));
+  EXPECT_EQ(
+      Step(event::Ended{Key(0), InstanceId(1), 20}),
+      (Texts{"shelve job 7", "report the end of job 7: 20 bytes, 1 partitions", "return memory"}));
+}
+
+// As where its primary is gone, or drains no more: nobody counts on it.
+TEST_F(ShardTest, ACopyThatIsNoLongerOrderedIsDroppedWhileItIsMadeAndAfterwards) {
+  Host({0, 2});
+  Step(event::Orders{Of(Over())});
+  Step(event::Ended{Key(0), InstanceId(1), 20});
+  Step(event::Ended{Key(2), InstanceId(2), 100});
+  Step(event::Orders{Of(OverAndCopies(3, 2))});
+  const Texts dropped = {"hold run 7.0", "drop job 7 partition 3", "return memory",
+                         "report the end of job 7: 120 bytes, 2 partitions"};
+  EXPECT_EQ(Step(event::Orders{Of(Over())}), dropped);
+  EXPECT_EQ(Step(event::EndedCopied{Key(3), InstanceId(3), 240, ""}), (Texts{})) << "late";
+  Step(event::Orders{Of(OverAndCopies(3, 5))});
+  Step(event::EndedCopied{Key(3), InstanceId(4), 240, ""});
+  EXPECT_EQ(Step(event::Orders{Of(Over())}), dropped);
+}
+
+TEST_F(ShardTest, AFewCopiesAreMadeAtATime) {
+  ShardJob over = OverAndCopies(10, 2);
+  for (uint32_t i = 1; i < kEndedCopiesAtOnce + 2; ++i) {
+    *over.add_copies() = over.copies(0);
+    over.mutable_copies()->rbegin()->mutable_view()->set_partition(10 + i);
+    over.add_partitions()->set_partition(10 + i);
+  }
+  Step(event::Orders{Of(over)});
+  const auto copies = [&] {
+    return std::count_if(actions_.begin(), actions_.end(), [](const Action& action) {
+      return std::holds_alternative<action::CopyEnded>(action);
+    });
+  };
+  EXPECT_EQ(copies(), kEndedCopiesAtOnce);
+  Step(event::EndedCopied{Key(11), InstanceId(2), 240, ""});
+  EXPECT_EQ(copies(), 1);
+  Step(event::EndedCopied{Key(12), InstanceId(3), 0, "no memory"});
+  EXPECT_EQ(copies(), 1);
+  Step(event::EndedCopied{Key(13), InstanceId(4), 240, ""});
+  EXPECT_EQ(copies(), 0) << "no more are ordered";
 }
 
 TEST_F(ShardTest, WhoIsGivenUpKeepsNothing) {

@@ -12,19 +12,23 @@
 #include "common/sync/mutex.h"
 #include "server/shard/core/shard.h"
 #include "server/shard/host/ended_partition.h"
+#include "server/shard/host/ended_reader.h"
 #include "server/shard/host/partition_host.h"
 
 namespace starling {
 
-// A partition and its owner. Only the owner's thread uses `host` and `ended`. `host` is set while
-// the job runs, `ended` after it; neither is set if the partition could not be made or was dropped.
+// A partition and its owner. Only the owner's thread uses the others. `host` is set while the job
+// runs, `ended` after it, `reader` before that if the values come from another shard then; none is
+// set if the partition could not be made or was dropped.
 struct HostedPartition {
   EventLoop* owner = nullptr;
   std::unique_ptr<PartitionHost> host;
+  std::unique_ptr<EndedReader> reader;
   std::unique_ptr<EndedPartition> ended;
 
   void Clear() {
     host.reset();
+    reader.reset();
     ended.reset();
   }
 };
@@ -39,7 +43,7 @@ class Routes {
   std::shared_ptr<HostedPartition> Find(const Key& key) const;
   void Set(const Key& key, std::shared_ptr<HostedPartition> partition);
   std::shared_ptr<HostedPartition> Remove(const Key& key);
-  // Partitions of jobs that are not over.
+  // Partitions of jobs that are not over, or of which values are still to come.
   Table Live() const;
   Table All() const;
   // The job is over: its partitions are no longer Live. Such partitions are numerous and seldom

@@ -35,6 +35,9 @@ ShardHost::ShardHost(const Options& options, Environment environment,
            [this](JobUid job, PartitionId partition, const std::string& address, std::string why) {
              TakeBackupDown({job, partition}, address, std::move(why));
            },
+           [this](const FrameHeader& header, ReceivedPayload payload) {
+             TakeValue(header, std::move(payload));
+           },
            [this](const std::string& address) {
              control_->Post([this, address] { reporter_->Unreached(address); });
            }}),
@@ -160,7 +163,9 @@ ShardMemory::Options ShardHost::MemoryOptions() const {
 void ShardHost::Tick(EventLoop* owner) {
   owner->PostAfter(kShardTickPeriod, [this, owner] {
     for (const auto& [key, partition] : routes_.Live()) {
-      if (partition->owner == owner && partition->host != nullptr) partition->host->OnTick();
+      if (partition->owner != owner) continue;
+      if (partition->host != nullptr) partition->host->OnTick();
+      StepReader(*partition, [owner](EndedReader& reader) { reader.OnTick(owner->Now()); });
     }
     Tick(owner);
   });
@@ -195,7 +200,12 @@ void ShardHost::TakeBackupAnswer(const FrameHeader& answer, std::string text) {
   const std::shared_ptr<HostedPartition> partition =
       routes_.Find({answer.key.run.job, answer.partition});
   if (partition == nullptr) return;
-  partition->owner->Post([partition, answer, text = std::move(text)]() mutable {
+  partition->owner->Post([this, partition, answer, text = std::move(text)]() mutable {
+    const bool to_reader = (answer.flags & frame_flags::kReader) != 0;
+    if (to_reader)
+      return StepReader(*partition, [&](EndedReader& reader) {
+        reader.OnRefused(answer, text, partition->owner->Now());
+      });
     if (partition->host != nullptr) partition->host->OnBackupAnswer(answer, std::move(text));
   });
 }
@@ -205,8 +215,40 @@ void ShardHost::TakeBackupDown(const Routes::Key& key, const std::string& addres
   const std::shared_ptr<HostedPartition> partition = routes_.Find(key);
   if (partition == nullptr) return;
   partition->owner->Post([partition, address, why = std::move(why)]() mutable {
+    if (partition->reader != nullptr)
+      partition->reader->OnDown(address, why, partition->owner->Now());
     if (partition->host != nullptr) partition->host->OnBackupDown(address, std::move(why));
   });
+}
+
+// ---- Copies of values of jobs that are over ----
+
+void ShardHost::TakeValue(const FrameHeader& header, ReceivedPayload payload) {
+  const std::shared_ptr<HostedPartition> partition =
+      routes_.Find({header.key.run.job, header.partition});
+  if (partition == nullptr) return;
+  partition->owner->Post([this, partition, header, payload = std::move(payload)] {
+    StepReader(*partition, [&](EndedReader& reader) {
+      reader.OnValue(header, payload, partition->owner->Now());
+    });
+  });
+}
+
+void ShardHost::StepReader(HostedPartition& partition,
+                           const std::function<void(EndedReader&)>& step) {
+  if (partition.reader == nullptr) return;
+  step(*partition.reader);
+  if (!partition.reader->over()) return;
+  const std::unique_ptr<EndedReader> reader = std::move(partition.reader);
+  shard::event::EndedCopied event{.key = reader->orders().key,
+                                  .instance = reader->orders().instance,
+                                  .fault = reader->fault(),
+                                  .no_memory = reader->no_memory()};
+  if (event.fault.empty()) {
+    partition.ended = reader->Take();
+    event.value_bytes = partition.ended->value_bytes();
+  }
+  control_->Post([this, event = std::move(event)]() mutable { Step(std::move(event)); });
 }
 
 // ---- Creation and end of partitions ----
@@ -326,6 +368,19 @@ void ShardHost::Do(const action::End& a) {
   });
 }
 
+void ShardHost::Do(const action::CopyEnded& a) {
+  auto hosted = std::make_shared<HostedPartition>();
+  hosted->owner = owners_[a.key.second.value % owners_.size()].get();
+  hosted->owner->Post([this, hosted, a] {
+    hosted->reader = std::make_unique<EndedReader>(
+        a, memory_, [this](const std::string& address, const FrameHeader& pull) {
+          links_.Pull(address, pull);
+        });
+    StepReader(*hosted, [&](EndedReader& reader) { reader.Start(hosted->owner->Now()); });
+  });
+  routes_.Set(a.key, std::move(hosted));
+}
+
 void ShardHost::Do(const action::Shelve& a) { routes_.Shelve(a.job); }
 
 void ShardHost::Do(const action::Drop& a) {
@@ -353,7 +408,7 @@ void ShardHost::Do(const action::Learn& a) {
 
 void ShardHost::Do(const action::HoldRun& a) { reporter_->Hold(a.run); }
 void ShardHost::Do(const action::Report& a) { reporter_->Update(a.status, a.at_once); }
-void ShardHost::Do(const action::ReportEnd& a) { reporter_->End(a.run, a.value_bytes); }
+void ShardHost::Do(const action::ReportEnd& a) { reporter_->End(a.ended); }
 void ShardHost::Do(const action::ReportNothingOfPartition& a) {
   reporter_->DropPartition(a.key.first, a.key.second);
 }

@@ -108,12 +108,15 @@ class ShardHost {
   uint64_t ForJobs(uint64_t available) const;
   absl::Status CheckMemory(const ShardJobPlan& plan, const ShardJob& job) const;
   void Tick(EventLoop* owner);
+  // On the partition's owner.
+  void StepReader(HostedPartition& partition, const std::function<void(EndedReader&)>& step);
 
   // Any thread.
   void TakeDecision(const FrameHeader& answer, std::string text);
   void TakeLocalReport(const FrameHeader& report);
   void TakeBackupAnswer(const FrameHeader& answer, std::string text);
   void TakeBackupDown(const Routes::Key& key, const std::string& address, std::string why);
+  void TakeValue(const FrameHeader& header, ReceivedPayload payload);
   bool GiveUpCaptures();
 
   // On the control loop.
@@ -127,6 +130,7 @@ class ShardHost {
   void Do(const shard::action::Create& action);
   void Do(const shard::action::Order& action);
   void Do(const shard::action::End& action);
+  void Do(const shard::action::CopyEnded& action);
   void Do(const shard::action::Shelve& action);
   void Do(const shard::action::Drop& action);
   void Do(const shard::action::ReturnMemory& action);

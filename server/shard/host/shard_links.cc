@@ -71,6 +71,8 @@ class ShardLinks::Link final : public StreamHandler, public std::enable_shared_f
         (header.type == FrameType::kError && header.request_id != 0)) {
       return links_->callbacks_.backup(header, TextOf(payload));
     }
+    if (header.type == FrameType::kValue)
+      return links_->callbacks_.value(header, std::move(payload));
     if (header.type != FrameType::kDecision && header.type != FrameType::kError) return;
     {
       MutexLock lock(&mutex_);

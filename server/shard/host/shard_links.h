@@ -1,6 +1,7 @@
 // Links from this shard's partitions to the partitions that decide about their jobs
-// (docs/protocol.md, section 9), here or on another shard, and to their backups (section 12): one
-// stream to each shard. They only carry frames; partitions repeat what is lost.
+// (docs/protocol.md, section 9), here or on another shard, to their backups (section 12), and to
+// the primaries whose values they copy when the job is over: one stream to each shard. They only
+// carry frames; partitions repeat what is lost.
 #ifndef STARLING_SERVER_SHARD_HOST_SHARD_LINKS_H_
 #define STARLING_SERVER_SHARD_HOST_SHARD_LINKS_H_
 
@@ -26,11 +27,14 @@ class ShardLinks {
     std::function<void(const FrameHeader& report)> local;
     // An answer for the primary of header.partition, with a text if it is a refusal. Any thread.
     std::function<void(const FrameHeader& header, std::string text)> backup;
-    // What this primary has sent to `address` so far may be lost, and so may the answers. Any
+    // What this partition has sent to `address` so far may be lost, and so may the answers. Any
     // thread.
     std::function<void(JobUid job, PartitionId partition, const std::string& address,
                        std::string why)>
         backup_down;
+    // The answer to a pull. It counts as handled when `payload` is gone. Any thread.
+    std::function<void(const FrameHeader& header, ReceivedPayload payload)> value =
+        [](const FrameHeader&, ReceivedPayload) {};
     // A stream to the shard at `address` broke, or could not be opened. Any thread.
     std::function<void(const std::string& address)> unreached = [](const std::string&) {};
   };
@@ -49,6 +53,10 @@ class ShardLinks {
 
   // Sends to the backup at `address`, behind everything sent there before. Never blocks.
   void Replicate(const std::string& address, const FrameHeader& header, OutgoingPayload payload);
+  // Sends a reader's pull in the same way. A refusal is an answer like those of backups.
+  void Pull(const std::string& address, const FrameHeader& header) {
+    Replicate(address, header, {});
+  }
 
   // The job is over: nobody has to hear that a link to its backups broke.
   void Forget(JobUid job);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/daemon/daemon.h"
 
 namespace starling {
@@ -133,8 +134,8 @@ void ShardReporter::Update(const PartitionStatus& status, bool at_once) {
   Send();
 }
 
-void ShardReporter::End(const Run& run, uint64_t value_bytes) {
-  reports_.End(run, value_bytes);
+void ShardReporter::End(const HeldJob& ended) {
+  reports_.End(ended);
   news_ = true;
   Send();
 }
@@ -183,14 +184,21 @@ void ShardReporter::WatchDrain() {
   const absl::Duration silent = loop_->Now() - heard_;
   if (silent >= kDrainSilence) {
     const size_t only_here = reports_.OnlyHere(drain_began_ - kDrainSilence);
+    const size_t ended = reports_.Ended();
+    std::vector<std::string> alone_here;
+    if (only_here > 0)
+      alone_here.push_back(
+          absl::StrCat("partitions that may have no whole copy elsewhere: ", only_here));
+    if (ended > 0)
+      alone_here.push_back(
+          absl::StrCat("jobs that ended and of which values may have no copy elsewhere: ", ended));
     DrainOrders alone;
-    alone.set_may_leave(only_here == 0);
-    alone.set_text(absl::StrCat(
-        "the coordinator at ", options_.coordinator, " has not answered for ",
-        absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", and ",
-        only_here == 0
-            ? "all that runs and is here has a whole copy elsewhere"
-            : absl::StrCat("partitions that may have no whole copy elsewhere: ", only_here)));
+    alone.set_may_leave(alone_here.empty());
+    alone.set_text(
+        absl::StrCat("the coordinator at ", options_.coordinator, " has not answered for ",
+                     absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))), ", and ",
+                     alone_here.empty() ? "all that is here has a whole copy elsewhere"
+                                        : absl::StrJoin(alone_here, "; ")));
     callbacks_.on_drain(alone);
   }
   loop_->PostAfter(kDrainWatchPeriod, [this] { WatchDrain(); });
@@ -235,6 +243,7 @@ ShardReport ShardReporter::MakeReport() {
   report.set_checkpoint_nonce(checkpoint_nonce_);
   report.set_checkpoint_error(checkpoint_error_);
   report.set_draining(draining_);
+  report.set_copies_ended(true);
   for (const auto& [address, until] : unreached_) {
     if (loop_->Now() < until) report.add_unreached(address);
   }

@@ -63,7 +63,7 @@ class ShardReporter {
   void Hold(const Run& run) { reports_.Hold(run); }
   // `at_once`: the coordinator waits for it.
   void Update(const PartitionStatus& status, bool at_once);
-  void End(const Run& run, uint64_t value_bytes);
+  void End(const HeldJob& ended);
   // Its part of a checkpoint; without a number: none.
   void Checkpoint(const Run& run, const CheckpointPart& part);
   // The nonce that this shard reads beneath its checkpoint root; 0: none, because of `error`.

@@ -386,5 +386,35 @@ TEST_F(ShardReporterTest, OneThatDrainsAndIsGivenUpLeavesInsteadOfRegistering) {
   On([this] { EXPECT_TRUE(calls_.registrations.empty()); });
 }
 
+// Values of jobs that are over may be only here.
+TEST_F(ShardReporterTest, WithoutACoordinatorItKeepsValuesOfEndedJobs) {
+  Register();
+  On([&] {
+    reporter_->Hold(Status(7, 0).run());
+    HeldJob ended;
+    *ended.mutable_run() = Status(7, 0).run();
+    ended.set_value_bytes(100);
+    reporter_->End(ended);
+    reporter_->Drain();
+  });
+  const auto await_text = [this](bool may_leave) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);  // only ever reached by a failure
+    std::string text;
+    while (text.empty() && absl::Now() < deadline) {
+      On([&] {
+        if (!drains_.empty() && drains_.back().may_leave() == may_leave)
+          text = drains_.back().text();
+      });
+    }
+    return text;
+  };
+  const std::string waits = await_text(false);
+  EXPECT_NE(waits.find("of which values may have no copy elsewhere: 1"), std::string::npos)
+      << waits;
+  On([&] { reporter_->Drop(JobUid(7)); });  // as ordered, when they are elsewhere
+  EXPECT_NE(await_text(true).find("all that is here has a whole copy elsewhere"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace starling

@@ -71,9 +71,20 @@ class MiniCluster {
     ShardOrderBook orders;
     std::map<uint64_t, JobDescription> descriptions;  // by job, until it has ended here
     ShardReports reports;
-    int described = 0;               // how often it was sent a job's description
-    std::map<uint64_t, int> hosted;  // by job, of those that have not ended here: partitions
-    int ended = 0;                   // jobs of which it was told to keep only the values
+    int described = 0;  // how often it was sent a job's description
+    // By job, of those that have not ended here: partitions.
+    std::map<uint64_t, std::set<uint32_t>> hosted;
+    int ended = 0;  // jobs of which it was told to keep only the values
+    // Of these, by job: partitions that have ended here, and copies that were ordered since.
+    struct Ended {
+      Run run;
+      std::set<uint32_t> partitions;
+      std::map<uint32_t, EndedCopyOrders> copies;
+      size_t made = 0;  // of them, as it has reported
+    };
+    std::map<uint64_t, Ended> over;
+    std::string refuses_ended;  // not empty: why it cannot make such copies
+    bool copies_ended = true;   // its release can
     uint64_t orders_seen = 0;
     CallId call;
     bool alive = true;
@@ -218,6 +229,7 @@ class MiniCluster {
   Event AnswerOfDisk(const Action& action);
   void Report(MiniWorker& worker);
   void Report(MiniShard& shard);
+  void ReportEnd(MiniShard& shard, uint64_t uid);
   void ReportCheckpoint(MiniShard& shard, const ShardJob& orders, ShardReport& report);
   static void Grow(const StepTimes& pace, StepTimes& times);
   void DoWork(MiniWorker& worker);

@@ -50,6 +50,7 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
       continue;
     shard.reports.Drop(uid);
     shard.descriptions.erase(uid);
+    shard.over.erase(uid);
   }
   for (const ShardJob& job : changes.jobs) {
     const uint64_t uid = job.run().job_uid();
@@ -60,15 +61,47 @@ void MiniCluster::TakeOrders(MiniShard& shard, const ShardOrders& orders) {
     shard.described += job.has_job();
     shard.reports.Hold(job.run());
     if (!job.over()) {
-      shard.hosted[uid] = job.partitions_size();
+      shard.hosted[uid].clear();
+      for (const PartitionOrders& partition : job.partitions())
+        shard.hosted[uid].insert(partition.partition());
       EXPECT_TRUE(shard.descriptions.contains(uid))
           << "orders without a description that was never seen";
       continue;
     }
     shard.descriptions.erase(uid);
-    shard.reports.End(job.run(), 100 * static_cast<uint64_t>(std::exchange(shard.hosted[uid], 0)));
+    MiniShard::Ended& over = shard.over[uid];
+    over.run = job.run();
+    over.partitions.merge(std::exchange(shard.hosted[uid], {}));
+    std::set<uint32_t> kept;
+    for (const PartitionOrders& partition : job.partitions()) kept.insert(partition.partition());
+    std::erase_if(over.partitions, [&](uint32_t partition) { return !kept.contains(partition); });
+    std::erase_if(over.copies, [&](const auto& copy) { return !kept.contains(copy.first); });
+    for (const EndedCopyOrders& copy : job.copies()) {
+      EXPECT_GT(copy.slices_size(), 0);
+      EXPECT_EQ(copy.view().backup(), shard.identity.id());
+      over.partitions.erase(copy.view().partition());
+      over.copies[copy.view().partition()] = copy;
+    }
+    ReportEnd(shard, uid);
     ++shard.ended;
   }
+}
+
+void MiniCluster::ReportEnd(MiniShard& shard, uint64_t uid) {
+  MiniShard::Ended& over = shard.over[uid];
+  HeldJob ended;
+  *ended.mutable_run() = over.run;
+  for (const auto& [partition, orders] : over.copies) {
+    if (!shard.copies) break;
+    EndedCopy& copy = *ended.add_copies();
+    copy.set_partition(partition);
+    copy.set_view(orders.view().number());
+    copy.set_fault(shard.refuses_ended);
+  }
+  over.made = static_cast<size_t>(ended.copies_size());
+  ended.set_value_bytes(100 * (over.partitions.size() + over.made));
+  ended.set_partitions(static_cast<uint32_t>(over.partitions.size() + over.copies.size()));
+  shard.reports.End(ended);
 }
 
 PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
@@ -191,6 +224,9 @@ void MiniCluster::Report(MiniShard& shard) {
       shard.reports.Update(StatusOf(shard, job, partition));
     }
   }
+  for (const auto& [uid, over] : shard.over) {
+    if (shard.copies && over.made < over.copies.size()) ReportEnd(shard, uid);
+  }
   ShardReport report;
   report.set_shard(shard.identity.id());
   report.set_incarnation(shard.identity.incarnation());
@@ -199,6 +235,7 @@ void MiniCluster::Report(MiniShard& shard) {
   report.set_orders_seen(shard.orders_seen);
   report.set_memory_room(shard.memory_room.value_or(memory_room));
   report.set_draining(shard.draining);
+  report.set_copies_ended(shard.copies_ended);
   report.set_drained(shard.drained);
   for (const std::string& address : shard.unreached) report.add_unreached(address);
   report.set_checkpoint_nonce(shard.checkpoint_nonce);
