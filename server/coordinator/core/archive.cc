@@ -28,7 +28,10 @@ Job* Core::FindJob(uint64_t uid) {
 // jobs are in every overview, so they stay unpacked.
 bool Core::MayArchive(const Job& job) const {
   const bool settled = job.state.has_figures() || job.state.views().empty();
-  if (!job.over() || !settled || job.state.output().state() == OutputStatus::WRITING ||
+  const bool unfit = std::any_of(job.unfit.begin(), job.unfit.end(), [&](const auto& entry) {
+    return now_ < entry.second.until;  // which is not packed
+  });
+  if (!job.over() || !settled || unfit || job.state.output().state() == OutputStatus::WRITING ||
       job.checkpoint.attempt) {
     return false;
   }
@@ -53,12 +56,6 @@ bool Core::MayArchive(const Job& job) const {
   return bytes <= kArchivedBytesMax;
 }
 
-bool Archived::IsLedBy(const ShardAt& shard) const {
-  return std::any_of(on.begin(), on.end(), [&](const Partition& copy) {
-    return !copy.backup && copy.shard == shard.id && copy.incarnation == shard.incarnation;
-  });
-}
-
 std::vector<Archived::Partition> Core::OnShards(const Job& job, const View& view) {
   Archived::Partition on{.shard = view.primary(), .incarnation = view.primary_incarnation()};
   if (view.partition() < job.partition_elements.size()) {
@@ -70,8 +67,17 @@ std::vector<Archived::Partition> Core::OnShards(const Job& job, const View& view
   on.shard = view.backup();
   on.incarnation = view.backup_incarnation();
   on.backup = true;
+  on.learning = view.learning();
   copies.push_back(on);
   return copies;
+}
+
+std::vector<Archived::Partition> Core::OnShards(const Job& job) {
+  std::vector<Archived::Partition> all;
+  for (const View& view : job.state.views()) {
+    for (const Archived::Partition& on : OnShards(job, view)) all.push_back(on);
+  }
+  return all;
 }
 
 Archived Core::Pack(Job& job) {
@@ -89,7 +95,11 @@ Archived Core::Pack(Job& job) {
                                               job.partition_elements.end());
   packed.mutable_partition_bytes()->Assign(job.partition_bytes.begin(), job.partition_bytes.end());
   packed.set_unreadable(std::move(job.unreadable));
-  Archived archived{.ended_at = job.ended_at, .bytes = packed.SerializeAsString()};
+  Archived archived{.ended_at = job.ended_at,
+                    .gone = HasLostValues(packed.state()),
+                    .fixed = !packed.unreadable().empty(),
+                    .result = IsResult(packed.state()),
+                    .bytes = packed.SerializeAsString()};
   for (const View& view : packed.state().views()) {
     for (const Archived::Partition& on : OnShards(job, view)) archived.on.push_back(on);
   }

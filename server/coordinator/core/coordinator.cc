@@ -61,6 +61,7 @@ void Core::Start(absl::Time now, absl::Time wall, Actions& actions) {
   for (auto& [uid, job] : jobs_) {
     job.running_since = now;
     if (job.over()) {
+      DropLearnersOfEnded(job);
       if (job.state.output().state() == OutputStatus::WRITING) OrderOutput(job);
       const absl::Time ended = absl::FromUnixMicros(job.state.ended_us());
       job.ended_at = now - std::max(absl::ZeroDuration(), wall - ended);

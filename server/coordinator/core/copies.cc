@@ -52,6 +52,7 @@ void Core::ChangeViews(Job& job, const std::function<void()>& change) {
   ++job.views_number;
   SaveState(job);
   TouchJob(job);
+  ended_changes_ += job.over();
 }
 
 bool Core::BackupLives(const View& view) const {
@@ -139,8 +140,9 @@ void Core::GiveBackups(Job& job) {
   });
 }
 
-// Planned memory of one more copy.
+// Planned memory of one more copy: of values alone, once the job is over.
 uint64_t Core::CopyBytes(const Job& job, uint32_t partition) {
+  if (ValuesSettled(job)) return job.partition_elements[partition] * sizeof(float);
   const auto& status = job.partitions[partition];
   return job.partition_bytes[partition] + (job.bsp() && status ? status->bsp_bytes_more() : 0);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/placement/layout.h"
 #include "server/coordinator/core/checkpoints.h"
 #include "server/coordinator/core/coordinator.h"
@@ -383,16 +384,19 @@ class Core {
   void MoveAway(Shard& shard);
   void MoveAway(Job& job, Shard& shard);
   bool MayMove(const Archived& archived, const Shard& shard) const;
-  void MoveEnded(Shard& shard, const std::function<void(Job&)>& move);
+  bool PassOverJobs(const Shard& shard, Shard::JobsPass& pass,
+                    const std::function<bool(uint64_t uid, const Archived&)>& may_change,
+                    const std::function<void(Job&)>& visit);
 
   // drain.cc: shards that are asked to stop
   // Partitions of jobs that run and that concern a shard.
   struct DrainCount {
-    bool elsewhere = false;  // another shard takes copies, or may come back and do so
-    size_t here = 0;         // led here
-    size_t copying = 0;      // led elsewhere, and may get a second copy elsewhere
-    size_t alone = 0;        // led elsewhere, and may not
-    std::string job, why;    // of one of them
+    bool elsewhere = false;     // another shard takes copies, or may come back and do so
+    size_t here = 0;            // led here
+    size_t copying = 0;         // led elsewhere, and may get a second copy elsewhere
+    size_t alone = 0;           // led elsewhere, and may not
+    uint64_t wanted_bytes = 0;  // for copies that there is room for, and that are not made yet
+    std::string job, why;       // of one of them
   };
   bool Drains(uint32_t id) const;
   bool TakesCopies(const Shard& shard) const;
@@ -402,9 +406,37 @@ class Core {
   void HandOver(Job& job, Shard& shard);
   bool MayGetCopy(const Job& job, const View& view, const std::vector<ShardLoad>& loads) const;
   DrainCount CountOn(Shard& shard);
-  static DrainOrders DrainOf(const DrainCount& count, uint64_t ended_alone);
+  DrainOrders DrainOf(const DrainCount& count, const Shard& shard) const;
   void StepDrain(Shard& shard);
   void TakeLeave(Shard& shard, CallId call);
+
+  // drain_ended.cc: and values of jobs that are over
+  struct EndedJob {
+    uint64_t uid = 0;
+    bool fixed = false;   // it cannot be copied
+    bool result = false;  // see Archived
+    absl::Span<const Archived::Partition> on;
+  };
+  // For copies of such values, now.
+  struct EndedRoom {
+    std::vector<ShardLoad> loads;
+    uint64_t bytes = 0;
+    size_t jobs = 0;
+  };
+  std::vector<WantsBackup> WantEndedCopies(const EndedJob& job, const Shard& shard) const;
+  EndedRoom FindEndedRoom(uint64_t wanted_bytes);
+  std::vector<BackupPlace> FindEndedPlaces(const EndedJob& job, const Shard& shard,
+                                           const EndedRoom& room) const;
+  bool MayHandOver(const EndedJob& job, const Shard& shard) const;
+  void HandOverEnded(Shard& shard, uint64_t wanted_bytes);
+  void HandOverEnded(Job& job, Shard& shard, EndedRoom& room);
+  void CopyEnded(Job& job, Shard& shard, EndedRoom& room);
+  void CountEnded(const EndedJob& job, Shard& shard);
+  static bool LearnsEnded(const Job& job, const View& view);
+  static bool LearnsEnded(const Job& job, const Shard& shard);
+  void DropLearnersOfEnded(Job& job);
+  static void AddEndedCopies(const Job& job, const Shard& shard, ShardJob& orders);
+  void TakeEndedCopies(Shard& shard, const HeldJob& held);
 
   // progress.cc: epochs, cuts, leases, evaluation, the end
   void Advance(Job& job);
@@ -516,6 +548,7 @@ class Core {
   // archive.cc
   bool MayArchive(const Job& job) const;
   static std::vector<Archived::Partition> OnShards(const Job& job, const View& view);
+  static std::vector<Archived::Partition> OnShards(const Job& job);
   static Archived Pack(Job& job);  // moves the job's content out
   void Unpack(const Archived& archived, Job& job);
   void Archive();
@@ -543,6 +576,8 @@ class Core {
   // Whether the job is over and state.values has the readable version of each partition. Shards may
   // then free everything else.
   static bool ValuesSettled(const Job& job);
+  static bool HasLostValues(const StoredJobState& state);
+  static bool IsResult(const StoredJobState& state);
   void SettleValues(Job& job);
   void LoseValues(Job& job, const Shard& shard, const std::vector<uint32_t>& partitions,
                   const std::string& why);
@@ -624,9 +659,11 @@ class Core {
   uint64_t last_inspect_ = 0;
   uint64_t last_order_ = 0;
   uint64_t last_question_ = 0;
-  absl::Duration deaf_for_;      // for how long nobody has been heard
-  bool memory_awaited_ = false;  // a PENDING job waits for shard memory
-  absl::Time pending_seen_;      // when LookAtPending last ran
+  std::set<uint64_t> ended_copied_;  // jobs that are over, and of which copies are being made
+  uint64_t ended_changes_ = 0;       // of where values of such jobs are
+  absl::Duration deaf_for_;          // for how long nobody has been heard
+  bool memory_awaited_ = false;      // a PENDING job waits for shard memory
+  absl::Time pending_seen_;          // when LookAtPending last ran
   absl::Time last_step_;
   absl::Time started_;
 

@@ -156,16 +156,30 @@ struct Shard : Daemon {
       absent;  // why it does not answer: what has another copy goes on there; empty: it does
 
   // Of a shard that was asked to stop: see drain.cc.
-  bool draining = false;     // as it last reported
-  DrainOrders drain;         // as it was last told
-  uint64_t ended_alone = 0;  // jobs that are over, with values that are only there
+  bool draining = false;      // as it last reported, like the next
+  bool copies_ended = false;  // see ShardReport
+  DrainOrders drain;          // as it was last told
   // Jobs and partitions that went elsewhere, and have no second copy there yet.
   std::set<std::pair<uint64_t, uint32_t>> handed_over;
   absl::Time drain_at;  // when it is looked at next
-  // Jobs that are over are looked at in passes: when the next part of one is due, the job that it
-  // begins with, and how many jobs of this pass have values that are only there.
-  absl::Time ended_at;
-  uint64_t ended_from = 0, ended_counted = 0;
+  // Jobs that are over are looked at in passes: when the next part of one is due, and the job that
+  // it begins with.
+  struct JobsPass {
+    absl::Time at = absl::InfinitePast();
+    uint64_t from = 0;
+  };
+  JobsPass silent_pass, drain_pass;
+  // Such jobs, of a shard that drains: see drain_ended.cc.
+  struct EndedCount {
+    uint64_t here = 0;     // with values that have no whole copy elsewhere
+    uint64_t fixed = 0;    // the same, and they cannot be copied
+    uint64_t bytes = 0;    // of those that can
+    bool results = false;  // some are results: see Archived
+    std::string job, why;  // of one that can
+  };
+  EndedCount ended, ended_next;  // of the last whole pass, and of the one under way
+  bool ended_counted = false;    // none is under way, and there was one
+  uint64_t ended_seen = 0;       // of Core::ended_changes_, by the last pass
 
   // This incarnation, as views name it.
   ShardAt at() const { return {id(), stored.incarnation(), stored.registration().address()}; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/coordinator/core/core.h"
 
@@ -16,6 +17,23 @@ constexpr absl::Duration kDrainPeriod = absl::Milliseconds(250);
 std::string PartitionsHave(size_t count, const std::string& job) {
   return count == 1 ? absl::StrCat("1 partition of job ", job, " has")
                     : absl::StrCat(count, " partitions, as of job ", job, ", have");
+}
+
+// "values of 3 jobs that ended, as of job a (12.0 MiB), have"
+std::string EndedHave(const Shard::EndedCount& ended) {
+  return absl::StrFormat("values of %s (%.1f MiB), have",
+                         ended.here == 1
+                             ? absl::StrCat("job ", ended.job, ", which ended")
+                             : absl::StrCat(ended.here, " jobs that ended, as of job ", ended.job),
+                         static_cast<double>(ended.bytes) / (1 << 20));
+}
+
+// The job was laid out by another release, or the shard is of one that copies no such values.
+std::string FixedText(uint64_t count) {
+  return absl::StrCat(
+      "values of ", count, count == 1 ? " job" : " jobs",
+      " that ended cannot be copied between these releases, have no other copy, and "
+      "are lost with this shard");
 }
 
 }  // namespace
@@ -33,8 +51,10 @@ void Core::TakeDraining(Shard& shard, bool draining) {
   shard.draining = draining;
   shard.drain.Clear();
   shard.drain.set_text("the coordinator has only just heard of it");
-  shard.drain_at = shard.ended_at = absl::InfinitePast();
-  shard.ended_from = shard.ended_counted = shard.ended_alone = 0;
+  shard.drain_at = absl::InfinitePast();
+  shard.drain_pass = {};
+  shard.ended = shard.ended_next = {};
+  shard.ended_counted = false;
   shard.handed_over.clear();
   schedule_ = true;
   if (draining) sentences_.push_back(absl::StrCat(shard.name(), " was asked to stop: it drains"));
@@ -56,8 +76,7 @@ void Core::HandOver(Job& job) {
 void Core::HandOver(Job& job, Shard& shard) {
   std::vector<uint32_t> moved, dropped;
   for (const View& view : job.state.views()) {
-    const bool learns_here = shard.backs(view) && view.learning() && job.running();
-    if (learns_here) dropped.push_back(view.partition());
+    if (shard.backs(view) && view.learning()) dropped.push_back(view.partition());
     if (!shard.leads(view) || !IsWhole(view) || !BackupLives(view)) continue;
     const Shard& other = shards_.at(view.backup());
     if (TakesCopies(other) && IsSteady(other)) moved.push_back(view.partition());
@@ -66,6 +85,10 @@ void Core::HandOver(Job& job, Shard& shard) {
   ChangeViews(job, [&] {
     for (const uint32_t partition : moved) {
       View& view = *job.state.mutable_views(static_cast<int>(partition));
+      if (ValuesSettled(job)) {
+        SwapCopies(view);  // its copy stays as long as the shard does
+        continue;
+      }
       LoseShard(shard.at(), /*backup_lives=*/true, view);
       NoteHandedOver(job, view, shard.id());
     }
@@ -97,14 +120,20 @@ Core::DrainCount Core::CountOn(Shard& shard) {
     const Shard& other = entry.second;
     return &other != &shard && !other.draining && !other.left();
   });
-  const auto look_at = [&](const Job& job, const View& view) {
+  const auto gets_copy = [&](const Job& job, const View& view) {
     const bool comes = view.learning() && !Drains(view.backup());
-    ++(comes || MayGetCopy(job, view, loads) ? count.copying : count.alone);
+    const bool may = !comes && MayGetCopy(job, view, loads);
+    if (may) count.wanted_bytes += CopyBytes(job, view.partition());
+    return comes || may;
+  };
+  const auto look_at = [&](const Job& job, const View& view) {
+    ++(gets_copy(job, view) ? count.copying : count.alone);
     if (count.here == 0) count.job = job.name();
   };
   for (const Job* job : JobsIn(RUNNING)) {
     for (const View& view : job->state.views()) {
       if (shard.leads(view)) {
+        gets_copy(*job, view);
         ++count.here;
         count.job = job->name();
         count.why = CopyTrouble(*job, view);
@@ -134,36 +163,48 @@ Core::DrainCount Core::CountOn(Shard& shard) {
   return count;
 }
 
-DrainOrders Core::DrainOf(const DrainCount& count, uint64_t ended_alone) {
+DrainOrders Core::DrainOf(const DrainCount& count, const Shard& shard) const {
+  const Shard::EndedCount& ended = shard.ended;
+  const bool counted = shard.ended_counted && shard.ended_seen == ended_changes_;
   DrainOrders orders;
   std::vector<std::string> parts;
   if (!count.elsewhere) {
-    orders.set_may_leave(true);
+    orders.set_may_leave(counted);
     parts.emplace_back("each other shard has left or drains, too, or there is none");
     if (count.here > 0)
       parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job), " nowhere else to go"));
     if (count.alone > 0)
       parts.push_back(absl::StrCat(PartitionsHave(count.alone, count.job),
                                    " no other copy on a shard that stays"));
-    orders.set_loses(count.here > 0 || count.alone > 0);
-  } else if (count.here > 0) {
+    if (ended.here > 0)
+      parts.push_back(
+          absl::StrCat(EndedHave(ended), " no other copy, and are lost with this shard"));
+    if (ended.fixed > 0) parts.push_back(FixedText(ended.fixed));
+    orders.set_loses(counted && (count.here > 0 || count.alone > 0 || ended.results));
+    orders.set_text(absl::StrJoin(parts, "; "));
+    return orders;
+  }
+  const bool runs = count.here > 0 || count.copying > 0;
+  if (count.here > 0) {
     parts.push_back(absl::StrCat(PartitionsHave(count.here, count.job),
                                  " no whole copy elsewhere yet",
                                  count.why.empty() ? "" : absl::StrCat(" (", count.why, ")")));
   } else if (count.copying > 0) {
     parts.push_back(
         absl::StrCat(PartitionsHave(count.copying, count.job), " no second copy elsewhere yet"));
-  } else {
+  }
+  if (ended.here > 0) {
+    parts.push_back(absl::StrCat(EndedHave(ended), " no whole copy elsewhere yet",
+                                 ended.why.empty() ? "" : absl::StrCat(" (", ended.why, ")")));
+  } else if (!counted) {
+    parts.emplace_back("jobs that ended are looked at");
+  } else if (!runs) {
     orders.set_may_leave(true);
-    parts.emplace_back("nothing that runs counts on this shard");
-    if (count.alone > 0) {
+    orders.set_loses(ended.results);
+    parts.push_back(ended.fixed > 0 ? FixedText(ended.fixed) : "nothing counts on this shard");
+    if (count.alone > 0)
       parts.push_back(absl::StrCat(PartitionsHave(count.alone, count.job),
                                    " one copy elsewhere, as no shard has room for another"));
-    }
-  }
-  if (ended_alone > 0) {
-    parts.push_back(absl::StrCat("values of ", ended_alone, ended_alone == 1 ? " job" : " jobs",
-                                 " that ended have no other copy, and are lost with this shard"));
   }
   orders.set_text(absl::StrJoin(parts, "; "));
   return orders;
@@ -172,14 +213,10 @@ DrainOrders Core::DrainOf(const DrainCount& count, uint64_t ended_alone) {
 void Core::StepDrain(Shard& shard) {
   if (!Drains(shard.id()) || now_ < shard.drain_at) return;
   shard.drain_at = now_ + kDrainPeriod;
-  // Values of jobs that are over get no new copies, so they are moved where there is another one.
-  MoveEnded(shard, [&](Job& job) {
-    if (job.over()) HandOver(job, shard);
-  });
-  DrainOrders orders = DrainOf(CountOn(shard), shard.ended_alone);
-  if (orders.may_leave() == shard.drain.may_leave() && orders.text() == shard.drain.text() &&
-      orders.loses() == shard.drain.loses())
-    return;
+  const DrainCount count = CountOn(shard);
+  HandOverEnded(shard, count.wanted_bytes);
+  DrainOrders orders = DrainOf(count, shard);
+  if (orders.SerializeAsString() == shard.drain.SerializeAsString()) return;
   shard.drain = std::move(orders);
   if (shard.drain.may_leave())
     sentences_.push_back(absl::StrCat(shard.name(), " may leave: ", shard.drain.text()));

@@ -241,11 +241,14 @@ struct Archived {
     uint64_t elements = 0;
     uint64_t bytes = 0;  // planned
     bool backup = false;
+    bool learning = false;  // with `backup`
   };
   absl::Time ended_at;
+  bool gone = false;          // some of its values are lost, so that nobody can read it
+  bool fixed = false;         // its layout is not known here, so that it cannot be copied
+  bool result = false;        // it succeeded, and its values are in no file of the coordinator
   std::vector<Partition> on;  // a primary's copy, then its backup's, if any
   std::string bytes;          // an ArchivedJob
-  bool IsLedBy(const ShardAt& shard) const;
 };
 
 struct Submission {  // a worker inspects its data

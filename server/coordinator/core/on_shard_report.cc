@@ -32,6 +32,7 @@ void Core::On(const event::ShardReport& event) {
   TakeAwaited(shard);
   Hear(shard, now_);
   if (report.drained()) return TakeLeave(shard, event.call);
+  shard.copies_ended = report.copies_ended();
   if (report.draining()) TakeDraining(shard, true);  // for good: reports may be reordered
   // A report to the previous coordinator is ignored; the answer makes the shard report everything.
   const bool ours = report.generation() >= generation();
@@ -98,6 +99,8 @@ void Core::SetHeld(Shard& shard, const HeldJob& held) {
   // The job may have been deleted, or have ended on the shard.
   touched_jobs_.emplace(shard.id(), uid);
   if (held.has_checkpoint()) TakeCheckpointPart(shard, held);
+  known.clear_copies();
+  if (held.copies_size() > 0) TakeEndedCopies(shard, held);
 }
 
 void Core::DropHeld(Shard& shard, uint64_t uid) {

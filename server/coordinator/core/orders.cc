@@ -207,8 +207,12 @@ void Core::NoteOrders(Shard& shard, uint64_t uid) {
   const Job& job = *FindJob(uid);
   const auto held = shard.held.find(uid);
   const bool holds = held != shard.held.end() && SameRun(held->second.run(), job.run());
-  // The job has ended on the shard, so no orders are left.
-  if (holds && held->second.over()) {
+  const auto& views = job.state.views();
+  const auto hosted = std::count_if(views.begin(), views.end(),
+                                    [&](const View& view) { return shard.hosts(view); });
+  // The job has ended on the shard, which keeps no more than it is to keep: no orders are left.
+  if (holds && held->second.over() && held->second.partitions() <= hosted &&
+      !LearnsEnded(job, shard)) {
     if (const auto told = shard.told.find(uid); told != shard.told.end()) {
       shard.changed.erase(told->second.version());
       shard.told.erase(told);
@@ -256,7 +260,12 @@ void Core::AddUnseen(const Shard& shard, uint64_t uid, uint64_t seen, ShardJob& 
   const Job& job = *FindJob(uid);
   const Told& told = shard.told.at(uid);
   orders = BuildShardJob(job);
-  if (orders.over()) return;
+  if (orders.over()) {
+    for (const View& view : job.state.views()) {
+      if (shard.hosts(view)) orders.add_partitions()->set_partition(view.partition());
+    }
+    return AddEndedCopies(job, shard, orders);
+  }
   told.AddUnseen(job, seen, false, orders);
   orders.set_partitions_unchanged(!told.ViewsUnseen(seen));
   if (orders.partitions_unchanged()) return;

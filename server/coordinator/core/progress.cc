@@ -283,6 +283,7 @@ void Core::End(Job& job, JobState state, const std::string& reason) {
   job.ended_at = now_;
   if (job.loss) job.state.set_train_loss(*job.loss);
   SetState(job, state);
+  ++ended_changes_;
   job.state.set_reason(reason);
   job.state.clear_rollback();
   job.state.clear_rollback_is_free();

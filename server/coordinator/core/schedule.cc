@@ -305,6 +305,14 @@ std::vector<ShardLoad> Core::LiveShards(bool alone) const {
       if (!job.partitions[view.partition()]) coming[view.primary()] += bytes;
     }
   }
+  for (const uint64_t uid : ended_copied_) {
+    const auto job = jobs_.find(uid);
+    if (job == jobs_.end()) continue;
+    for (const View& view : job->second.state.views()) {
+      if (LearnsEnded(job->second, view))
+        coming[view.backup()] += CopyBytes(job->second, view.partition());
+    }
+  }
   std::vector<ShardLoad> shards;
   for (const auto& [id, shard] : shards_) {
     if (alone ? shard.fenced() : !TakesCopies(shard)) continue;

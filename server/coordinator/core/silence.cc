@@ -23,7 +23,7 @@ constexpr absl::Duration kTrustMost = absl::Minutes(1);
 // lose what it is given, and where the coordinator heard nobody for a while, others come back, too.
 constexpr absl::Duration kSteady = absl::Milliseconds(500);
 constexpr absl::Duration kEndedJobsPeriod = absl::Seconds(1);  // between passes over all jobs
-constexpr int kEndedAtOnce = 32;                               // jobs that are unpacked
+constexpr int kUnpackedAtOnce = 32;                            // archived jobs
 
 // For longer than any single silence of a cluster that is heard. After the second time those that
 // are silent are lost, whoever is cut off.
@@ -242,8 +242,7 @@ void Core::Miss(Shard& shard, const std::string& why) {
   shard.suspicion.reset();
   shard.doubt.clear();
   shard.absent = why;
-  shard.ended_at = absl::InfinitePast();
-  shard.ended_from = shard.ended_counted = 0;
+  shard.silent_pass = {};
   sentences_.push_back(absl::StrCat(shard.name(), " does not answer: ", why));
   MoveAway(shard);
 }
@@ -251,7 +250,12 @@ void Core::Miss(Shard& shard, const std::string& why) {
 // Again and again: whoever has the other copies may not be heard at first.
 void Core::MoveAway(Shard& shard) {
   for (Job* const job : JobsIn(RUNNING)) MoveAway(*job, shard);
-  MoveEnded(shard, [&](Job& job) { MoveAway(job, shard); });
+  if (now_ < shard.silent_pass.at) return;
+  const bool done = PassOverJobs(
+      shard, shard.silent_pass,
+      [&](uint64_t, const Archived& archived) { return MayMove(archived, shard); },
+      [&](Job& job) { MoveAway(job, shard); });
+  if (done) shard.silent_pass.at = now_ + kEndedJobsPeriod;
 }
 
 // What the shard shares with one that is heard goes on without it. Two that are silent at once keep
@@ -301,31 +305,27 @@ bool Core::MayMove(const Archived& archived, const Shard& shard) const {
   return false;
 }
 
-// Of jobs that do not run. There may be thousands: some at a time, and those that are archived are
-// unpacked only to be changed.
-void Core::MoveEnded(Shard& shard, const std::function<void(Job&)>& move) {
-  if (now_ < shard.ended_at) return;
-  int left = kEndedAtOnce;
+// Visits the jobs on the shard that do not run, from where the pass has come to. Returns whether
+// this ends it. There may be thousands: those that are archived are unpacked only if they may
+// change, some at a time.
+bool Core::PassOverJobs(const Shard& shard, Shard::JobsPass& pass,
+                        const std::function<bool(uint64_t uid, const Archived&)>& may_change,
+                        const std::function<void(Job&)>& visit) {
+  int left = kUnpackedAtOnce;
   for (const uint64_t uid : JobsOn(shard)) {
-    if (uid < shard.ended_from || FindRunning(uid) != nullptr) continue;
+    if (uid < pass.from || FindRunning(uid) != nullptr) continue;
     const auto archived = archive_.find(uid);
-    if (archived != archive_.end() && !MayMove(archived->second, shard)) {
-      shard.ended_counted += archived->second.IsLedBy(shard.at());
-      continue;
+    if (archived != archive_.end()) {
+      if (!may_change(uid, archived->second)) continue;
+      if (left-- == 0) {
+        pass.from = uid;
+        return false;
+      }
     }
-    if (left-- == 0) {
-      shard.ended_from = uid;
-      return;
-    }
-    Job& job = *FindJob(uid);
-    move(job);
-    const auto& views = job.state.views();
-    shard.ended_counted += job.over() && std::any_of(views.begin(), views.end(),
-                                                     [&](const View& v) { return shard.leads(v); });
+    visit(*FindJob(uid));
   }
-  shard.ended_alone = std::exchange(shard.ended_counted, 0);
-  shard.ended_from = 0;
-  shard.ended_at = now_ + kEndedJobsPeriod;
+  pass.from = 0;
+  return true;
 }
 
 }  // namespace starling::coordinator

@@ -25,6 +25,16 @@ bool Core::ValuesSettled(const Job& job) {
   return job.over() && job.state.values_size() == job.state.views_size();
 }
 
+bool Core::HasLostValues(const StoredJobState& state) {
+  return std::any_of(state.values().begin(), state.values().end(),
+                     [](const PartitionValues& values) { return !values.gone().empty(); });
+}
+
+// Its values are what it was run for, and are in no file that the coordinator wrote.
+bool Core::IsResult(const StoredJobState& state) {
+  return state.state() == SUCCEEDED && state.output().state() != OutputStatus::WRITTEN;
+}
+
 std::vector<PartitionValues> Core::ValuesOf(const Job& job) const {
   std::vector<PartitionValues> values(static_cast<size_t>(job.state.views_size()));
   std::vector<const PartitionStatus*> statuses(values.size());  // where no values are stored
@@ -75,6 +85,8 @@ void Core::SettleValues(Job& job) {
   // The shards may have applied more than they had reported when the job was cancelled or failed.
   job.state.set_steps_done(steps);
   job.partitions = {};  // shards free everything but the values and report nothing more about it
+  ++ended_changes_;
+  DropLearnersOfEnded(job);
   BeginOutput(job);
   SaveState(job);
   TouchJob(job);

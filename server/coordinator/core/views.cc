@@ -43,6 +43,17 @@ void DropBackup(View& view) {
   view.clear_learning();
 }
 
+void SwapCopies(View& view) {
+  const View before = view;
+  view.set_number(before.number() + 1);
+  view.set_primary(before.backup());
+  view.set_primary_address(before.backup_address());
+  view.set_primary_incarnation(before.backup_incarnation());
+  view.set_backup(before.primary());
+  view.set_backup_address(before.primary_address());
+  view.set_backup_incarnation(before.primary_incarnation());
+}
+
 void AddLearner(const ShardAt& shard, View& view) {
   view.set_number(view.number() + 1);
   view.set_backup(shard.id);

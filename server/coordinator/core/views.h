@@ -47,6 +47,9 @@ Loss LoseShard(const ShardAt& shard, bool backup_lives, View& view);
 // The view gets an empty backup, instead of the one that it has, if any.
 void AddLearner(const ShardAt& shard, View& view);
 void DropBackup(View& view);
+// The whole backup leads, and the primary backs it. Only where nothing is applied any more: the
+// shards are not told.
+void SwapCopies(View& view);
 
 // What a primary says of its backup. True: the view has changed.
 bool TakeWhole(const PartitionStatus& status, View& view);

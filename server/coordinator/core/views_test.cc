@@ -116,5 +116,18 @@ TEST(PlaceBackups, FewSnapshotsAtATimeOnAShard) {
   EXPECT_THAT(PlaceBackups(wanting, shards, {{ShardId(3), 2}, {ShardId(2), 2}}, 2), IsEmpty());
 }
 
+TEST(ViewsTest, CopiesThatSwapKeepTheirPlaces) {
+  View view = FirstView(3, {1, 10, "a:1"});
+  AddLearner({2, 20, "b:1"}, view);
+  view.clear_learning();
+  SwapCopies(view);
+  EXPECT_EQ(view.number(), 3u);
+  EXPECT_TRUE(Leads(view, {2, 20, "b:1"}));
+  EXPECT_TRUE(Backs(view, {1, 10, "a:1"}));
+  EXPECT_TRUE(IsWhole(view));
+  EXPECT_EQ(view.primary_address(), "b:1");
+  EXPECT_EQ(view.backup_address(), "a:1");
+}
+
 }  // namespace
 }  // namespace starling::coordinator
