@@ -133,12 +133,15 @@ void Cluster::Run() {
     if (shape_.from == nullptr) PlanUnitFaults();
     if (shape_.checkpoints && shape_.from == nullptr) PlanDiskFaults();
   }
+  // Draws from its own random numbers.
+  const bool rolls = shape_.faults && Random(Mix(seed_, 955)).Chance(0.3) &&
+                     world_.Happens("SIGTERM of each shard in turn", "all shards");
   const absl::Time deadline = losses_until_ + kProgressBound;
   bool asked = false;
   while (!settled_ && world_.RunOne()) {
     if (AllOver() && world_.now() >= heal_at_ && !asked) {
       asked = true;
-      ListJobs();
+      rolls ? RollShards(0) : ListJobs();
     }
     if (world_.now() <= deadline) continue;
     std::string stuck;

@@ -164,6 +164,8 @@ class Cluster : private StreamObserver {
     JobReply end;                                          // the coordinator's, once it is over
     JobStatus status;                                      // as last polled
     bool values_lost = false;                              // of a partition; shards keep the others
+    ReadValues values;                                     // as read at its end
+    bool read_again = false;                               // or not to be: see RollShards
     std::map<uint32_t, std::unique_ptr<JobTruth>> truths;  // by era, those that daemons heard of
 
     // The newest one's; null: there is none.
@@ -240,6 +242,9 @@ class Cluster : private StreamObserver {
   void DrainWorker(Random& random);
   void DrainShard(Random& random);
   void Revive(WorkerNode* worker, absl::Duration after);
+  void RollShards(size_t next);
+  void ReadAgain(size_t job);
+  void ReadAllAgain(size_t job);
 
   const uint64_t seed_;
   const ClusterShape shape_;
@@ -273,6 +278,7 @@ class Cluster : private StreamObserver {
   bool may_crash_shard_ = false;
   bool shard_crashed_ = false;
   bool shard_lost_ = false;  // one that had the only copy of something
+  bool lost_before_rolling_ = false;
   bool may_exhaust_shard_ = false;
   bool shard_exhausted_ = false;  // a shard had no memory for a while
 };

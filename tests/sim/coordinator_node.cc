@@ -254,10 +254,18 @@ bool CoordinatorNode::AllWhole(size_t jobs, const std::set<uint64_t>& living) co
 CoordinatorNode::Only CoordinatorNode::OnlyOn(uint64_t incarnation) const {
   Only only;
   for (const auto& [job, views] : views_) {
+    const bool runs = running_.contains(job);
+    const auto& values = stored_.at(job).state.values();
+    const bool gone = std::any_of(values.begin(), values.end(),
+                                  [](const PartitionValues& v) { return !v.gone().empty(); });
     for (const View& view : views) {
       const bool whole = view.backup() != 0 && !view.learning();
       if (view.primary_incarnation() != incarnation || whole) continue;
-      ++(running_.contains(job) ? only.running : only.over);
+      if (runs) {
+        ++only.running;
+      } else if (!gone) {
+        ++only.over;
+      }
     }
   }
   return only;

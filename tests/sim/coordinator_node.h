@@ -74,7 +74,7 @@ class CoordinatorNode : public Process {
   // Partitions that this incarnation of a shard leads without a whole backup, as is durable.
   struct Only {
     size_t running = 0;  // of jobs that run
-    size_t over = 0;     // of others
+    size_t over = 0;     // of others, of which no values are lost
   };
   Only OnlyOn(uint64_t incarnation) const;
   // Since the last heartbeat that this life of the coordinator had of it.

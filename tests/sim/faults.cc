@@ -1,6 +1,7 @@
 // The faults of a seed, and their times.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,6 +15,15 @@ namespace {
 template <typename T>
 const T& Pick(Random& random, const std::vector<T>& from) {
   return from[random.Below(from.size())];
+}
+
+bool SameBytes(const std::vector<ValuesPtr>& a, const std::vector<ValuesPtr>& b) {
+  return !a.empty() &&
+         std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ValuesPtr& x, const ValuesPtr& y) {
+                      return x != nullptr && y != nullptr && x->size() == y->size() &&
+                             std::memcmp(x->data(), y->data(), x->size() * sizeof(x->front())) == 0;
+                    });
 }
 
 }  // namespace
@@ -282,8 +292,8 @@ void Cluster::DrainWorker(Random& random) {
 }
 
 // SIGTERM, while all shards live: a second one that dies may have been handed the only copy. It
-// leaves when nothing that runs counts on it, so no job may end by that, whatever copies there are
-// when it begins.
+// leaves when nothing counts on it, so no job may end by that, nor lose its values after its end,
+// whatever copies there are when it begins.
 void Cluster::DrainShard(Random& random) {
   if (!may_crash_shard_ || LivingShards().size() < shards_.size()) return;
   ShardProcess* const shard = Pick(random, shards_).get();
@@ -301,14 +311,92 @@ void Cluster::OnShardLeaves(const ShardProcess& shard, const std::string& text) 
   const auto only = coordinator_.OnlyOn(registered->second.second);
   const bool told = !absl::StrContains(text, "has not answered");
   // Without a coordinator nobody has said that there is nowhere to go.
-  if (only.running > 0 && !(told && alone)) {
+  if ((only.running > 0 || only.over > 0) && !(told && alone)) {
     world_.Violate(Promise::kG4,
                    absl::StrCat(shard.name, " may leave (", text, "), though ", only.running,
-                                " partitions of jobs that run have no whole copy elsewhere"));
+                                " partitions of jobs that run, and ", only.over,
+                                " of others, have no whole copy elsewhere"));
   }
   if (!told) world_.Count("shards that left without a coordinator");
-  // Values of jobs that are over are lost where they have no other copy.
   if (only.running > 0 || only.over > 0) shard_lost_ = true;
+}
+
+// When all jobs are over and faults have healed: each shard in turn is asked to stop, and started
+// again. What could be read at a job's end can be read afterwards, with the same bytes.
+void Cluster::RollShards(size_t next) {
+  const auto wait = [this, next] {
+    world_.After(kPollPeriod, nullptr, [this, next] { RollShards(next); });
+  };
+  if (LivingShards().size() < shards_.size()) return wait();  // the one before, too
+  if (next == 0) lost_before_rolling_ = shard_lost_;
+  if (next == shards_.size()) {
+    world_.Count("rounds in which each shard was asked to stop");
+    for (size_t i = 0; i < jobs_.size(); ++i) ReadAgain(i);
+    return;
+  }
+  shard_crashed_ = true;  // what names it cannot be read there any more
+  shards_[next]->Drain();
+  Random random(Mix(seed_, 960 + next));  // of its own
+  if (random.Chance(0.3) &&
+      world_.Happens("coordinator crash while a shard drains", coordinator_.name)) {
+    world_.After(random.Between(absl::ZeroDuration(), absl::Milliseconds(800)), nullptr,
+                 [this, random]() mutable {
+                   if (!coordinator_.alive) return;
+                   coordinator_.Crash();
+                   StartCoordinatorAgain(random);
+                 });
+  }
+  world_.After(kPollPeriod, nullptr, [this, next] { RollShards(next + 1); });
+}
+
+void Cluster::ReadAgain(size_t i) {
+  const ClientJob& job = jobs_[i];
+  const JobTruth* const truth = TruthOf({JobUid(job.uid), job.end.status().era()});
+  if (job.deleted || job.values_lost || truth == nullptr || job.end.views().empty())
+    return ReadAllAgain(i);
+  Call<JobReply>(
+      &client_, 0,
+      [request = job.workload.spec.name()](coordinator::CallId call) {
+        JobRequest named;
+        named.set_name(request);
+        return coordinator::event::GetJob{call, named};
+      },
+      [this, i, truth](std::optional<JobReply> reply) {
+        const auto again = [this, i] {
+          world_.After(kPollPeriod, &client_, [this, i] { ReadAgain(i); });
+        };
+        if (!reply.has_value()) return again();
+        const std::string& name = reply->status().name();
+        const absl::StatusOr<ReadPoint> point = ValuesAtTheEnd(*reply);
+        if (absl::IsUnavailable(point.status())) return again();
+        // They may have been lost after the job's end, by an earlier fault.
+        if (!point.ok() && lost_before_rolling_) return ReadAllAgain(i);
+        if (!point.ok()) {
+          world_.Violate(Promise::kG4,
+                         absl::StrCat("after each shard was asked to stop, values of ", name,
+                                      " are gone: ", std::string(point.status().message())));
+          return ReadAllAgain(i);
+        }
+        reader_->Read(*reply, truth->layout(), *point,
+                      [this, i, name, again](const absl::StatusOr<ReadValues>& values) {
+                        if (!values.ok()) return again();
+                        if (!SameBytes(jobs_[i].values.slices, values->slices)) {
+                          world_.Violate(Promise::kG4,
+                                         absl::StrCat("after each shard was asked to stop, values "
+                                                      "of ",
+                                                      name, " are other ones"));
+                        }
+                        world_.Count("ended jobs read after each shard was asked to stop");
+                        ReadAllAgain(i);
+                      });
+      });
+}
+
+void Cluster::ReadAllAgain(size_t i) {
+  jobs_[i].read_again = true;
+  const bool all =
+      std::all_of(jobs_.begin(), jobs_.end(), [](const ClientJob& job) { return job.read_again; });
+  if (all) ListJobs();
 }
 
 // One that answers is never replaced, unless it drains, or found no memory.

@@ -52,6 +52,7 @@ void Cluster::Finish(size_t i, const JobReply& reply, const ReadValues& values) 
   const JobStatus& status = reply.status();
   job.over = true;
   job.end = reply;
+  job.values = values;
   if (job.to_delete) Delete(i);
   if (shape_.in_turn && i + 1 < jobs_.size()) {
     world_.Count("jobs submitted after another");

@@ -45,7 +45,10 @@ class SimCoordinatorClient final : public CoordinatorClient {
         [report](coordinator::CallId call) {
           return coordinator::event::ShardReport{call, report};
         },
-        Track(std::move(done)));
+        Track<ShardOrders>([this, done = std::move(done)](absl::StatusOr<ShardOrders> orders) {
+          if (orders.ok()) UseSlices(*orders);
+          done(std::move(orders));
+        }));
   }
 
   void Heartbeat(const HeartbeatRequest& request, absl::Duration,
@@ -54,6 +57,24 @@ class SimCoordinatorClient final : public CoordinatorClient {
   }
 
  private:
+  // Partitions have the slices that the checker expects, as in ShardProcess::MakePlan.
+  void UseSlices(ShardOrders& orders) const {
+    for (ShardJob& job : *orders.mutable_jobs()) {
+      if (job.copies().empty()) continue;
+      const Layout& layout =
+          cluster_->TruthOf({JobUid(job.run().job_uid()), job.run().era()})->layout();
+      for (EndedCopyOrders& copy : *job.mutable_copies()) {
+        cluster_->world().Count("copies of values of ended jobs");
+        copy.clear_slices();
+        for (const SliceId id : layout.partitions[copy.view().partition()]) {
+          EndedCopyOrders::Slice& slice = *copy.add_slices();
+          slice.set_id(id.value);
+          slice.set_elements(layout.slices[id.value].elements);
+        }
+      }
+    }
+  }
+
   // Calls `done` once, with the answer or at the end of this client.
   template <typename Reply>
   Done<Reply> Track(Done<Reply> done) {
