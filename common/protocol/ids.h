@@ -26,9 +26,11 @@ struct Id {
 using JobUid = Id<struct JobUidTag, uint64_t>;            // never reused
 using SliceId = Id<struct SliceIdTag, uint32_t>;          // index in the job's slices
 using PartitionId = Id<struct PartitionIdTag, uint32_t>;  // index in the job's partitions
-using ShardId = Id<struct ShardIdTag, uint32_t>;          // durable per shard name; 0: none
-using WorkerId = Id<struct WorkerIdTag, uint32_t>;        // durable per worker name; 0: none
-using ReplicaId = Id<struct ReplicaIdTag, uint32_t>;      // one copy of the model; 0: none
+// The one that decides about whole steps of its job: docs/protocol.md, section 9.
+inline constexpr PartitionId kDecidingPartition(0);
+using ShardId = Id<struct ShardIdTag, uint32_t>;      // durable per shard name; 0: none
+using WorkerId = Id<struct WorkerIdTag, uint32_t>;    // durable per worker name; 0: none
+using ReplicaId = Id<struct ReplicaIdTag, uint32_t>;  // one copy of the model; 0: none
 using LeaseId = Id<struct LeaseIdTag, uint64_t>;
 using BufferId = Id<struct BufferIdTag, uint64_t>;  // a payload that the host holds; 0: none
 

@@ -129,6 +129,7 @@ void Core::GiveBackups(Job& job) {
   std::erase_if(job.unfit,
                 [&](const auto& entry) { return now_ >= entry.second.until + kUnfitForgotten; });
   DropStalledBackups(job);
+  MoveUndecided(job);
   const std::vector<BackupPlace> places = FindBackups(WantBackups(job, twice));
   if (places.empty()) return;
   ChangeViews(job, [&] {

@@ -351,6 +351,12 @@ class Core {
   bool ReplacePrimary(Job& job, const Shard& shard, const PartitionStatus& status);
   void NoteCopy(Job& job, const PartitionStatus& status) const;
   void DropStalledBackups(Job& job);
+
+  // undecided.cc: partitions that do not reach the one that decides about their step
+  void NoteUndecided(Job& job, const PartitionStatus& status) const;
+  void MoveUndecided(Job& job);
+  bool MoveLeads(Job& job, const std::vector<uint32_t>& partitions, const std::string& why);
+  void AddUndecided(const Job& job, explain::Evidence& evidence) const;
   void DropBackupsOfEnded();
   void NoteUnread(Job& job, const Shard& shard, const std::string& why);
   std::string WhyUnread(const Job& job, const Shard& shard) const;

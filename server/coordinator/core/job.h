@@ -157,6 +157,8 @@ struct Job {
   // which the job begins there.
   std::map<uint64_t, Unfit> unread;
   std::map<uint32_t, CopyProgress> copies;  // by partition, of those that have a backup
+  // By partition: since when it says that it does not reach the one that decides about its step.
+  std::map<uint32_t, absl::Time> undecided;
   // Since when a job that is over waits for primaries whose backups may not answer.
   absl::Time backups_awaited = absl::InfiniteFuture();
   absl::Time backups_at = absl::InfinitePast();            // when it next looks for backups

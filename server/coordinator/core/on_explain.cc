@@ -277,6 +277,7 @@ void Core::AddCopies(const Job& job, explain::Evidence& evidence) const {
                                backup.address(), silent,
                                job.partitions[view.partition()]->backup_behind()});
   }
+  AddUndecided(job, evidence);
 }
 
 }  // namespace starling::coordinator

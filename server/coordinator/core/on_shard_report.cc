@@ -135,6 +135,7 @@ void Core::TakePartition(Shard& shard, const PartitionStatus& status) {
   if (job.running() && ReplacePrimary(job, shard, status)) return;
   const PartitionStatus& known = job.partitions.Take(status);
   if (job.running()) NoteCopy(job, known);
+  if (job.running()) NoteUndecided(job, known);
   if (job.running()) NoteCounters(job, partition);
   if (job.over()) SettleValues(job);
   if (!job.running()) return;

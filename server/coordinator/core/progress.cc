@@ -320,6 +320,7 @@ void Core::ReleaseRun(Job& job) {
   job.partition_counters = {};
   job.departed.clear();
   job.copies.clear();
+  job.undecided.clear();
   job.unfit.clear();
   job.seconds_per_item.clear();
   job.guard.reset();

@@ -165,6 +165,7 @@ void Core::BeginRollback(Job& job, const std::string& what, bool counts, absl::D
   job.checkpoint.due_since = absl::InfiniteFuture();
   job.checkpoint.misses = job.checkpoint.failed = 0;
   job.partitions = PartitionReports(job.partition_elements.size());
+  job.undecided.clear();
   job.pending_since = now_;
   job.told_waiting = job.has_turn = false;
   job.unreplicated_since = job.unserved_since = absl::InfiniteFuture();

@@ -34,6 +34,12 @@ constexpr Cause kCauses[] = {
      "for 3 s a partition's second copy has not taken what it is sent, and the first waits for it; "
      "since it last did",
      "check the address from the other shard's machine, the firewall between them, and both logs"},
+    {"undecided", "s",
+     "for 3 s a shard has not reached the one that decides about each step (global clipping, "
+     "fp16); "
+     "since it was first reported",
+     "check the address from the other shard's machine, the firewall between them, and both logs; "
+     "where there are second copies, one of them leads after 30 s"},
     {"no-workers", "s", "no worker serves the job; since it began to run, or the last one left",
      "start workers, or see in `starling get workers` what they do"},
     {"preparing", "s", "a worker has been getting ready for long; since it was chosen",

@@ -79,6 +79,16 @@ struct CopyEvidence {
   uint64_t behind = 0;        // records
 };
 
+// A partition that does not reach the one that decides about its step.
+struct UndecidedEvidence {
+  uint32_t partition = 0;
+  std::string shard;    // of its primary
+  std::string decider;  // the shard that decides
+  std::string decider_address;
+  double seconds = 0;
+  std::string why;
+};
+
 // Of a job whose checkpoints do not get through.
 struct CheckpointEvidence {
   double seconds = 0;  // since one was due, or since the first of these that failed; 0: all is well
@@ -115,6 +125,7 @@ struct Evidence {
   std::vector<ShardEvidence> shards;  // that hold its partitions
   std::vector<PartitionEvidence> partitions;
   std::vector<CopyEvidence> copies;
+  std::vector<UndecidedEvidence> undecided;
   // For a job that is to be replicated: since some partition has lacked a whole backup, how many
   // do, and why one of them does.
   double unreplicated_seconds = 0;

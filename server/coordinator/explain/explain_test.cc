@@ -146,6 +146,16 @@ TEST(ExplainTest, ABackupThatTakesNothing) {
   ExpectSays(finding, "lacks 9 records");
 }
 
+TEST(ExplainTest, ADecisionThatDoesNotCome) {
+  Evidence evidence = HealthyJob();
+  evidence.undecided = {{2, "shard-1", "shard-0", "10.0.1.1:70", 12, "no stream"}};
+  const Finding finding = Only(evidence, "undecided");
+  EXPECT_EQ(finding.subject(), "shard-1");
+  EXPECT_EQ(finding.figure(), 12);
+  ExpectSays(finding, "partition 2 on shard shard-1 has not reached shard shard-0 (10.0.1.1:70)");
+  ExpectSays(finding, ": no stream");
+}
+
 TEST(ExplainTest, PartitionsWithoutABackup) {
   Evidence evidence = HealthyJob();
   evidence.unreplicated_seconds = 50;

@@ -124,6 +124,18 @@ void FindSlowBackups(const Evidence& evidence, Findings& findings) {
   }
 }
 
+void FindUndecided(const Evidence& evidence, Findings& findings) {
+  for (const UndecidedEvidence& waiting : evidence.undecided) {
+    findings.Add(
+        "undecided", waiting.shard, waiting.seconds,
+        absl::StrCat("partition ", waiting.partition, " on shard ", waiting.shard,
+                     " has not reached shard ", At(waiting.decider, waiting.decider_address),
+                     ", which decides about each step of the job, for ", TimeText(waiting.seconds),
+                     ": ", waiting.why),
+        Weight::kStops);
+  }
+}
+
 // It does not slow the job, and ranks last.
 void FindUnreplicated(const Evidence& evidence, Findings& findings) {
   if (evidence.unreplicated_seconds < kUnreplicatedSecondsMin) return;
@@ -273,6 +285,7 @@ void FindStops(const Evidence& evidence, Findings& findings) {
   FindBrokenLinks(evidence, findings);
   FindUndelivered(evidence, findings);
   FindSlowBackups(evidence, findings);
+  FindUndecided(evidence, findings);
   FindNoWorkers(evidence, findings);
   FindPolicyChange(evidence, findings);
   FindNoProgress(evidence, findings);

@@ -78,14 +78,14 @@ size_t Partition::UndecidedSlices(Clock step) const {
   }));
 }
 
-// Reports and answers may get lost, so the report is repeated.
+// Reports and answers may get lost, so the report is repeated, until the coordinator has another
+// partition lead or the link is back.
 void Partition::TryReport() {
   if (!fault_.empty() || held_.empty()) return;
   const std::optional<StepReport> whole = held_.Whole();
   if (!whole.has_value()) return;
   if (held_.reported()) {
     if (now_ < held_.next_report()) return;
-    if (held_.unanswered() >= kUnansweredReportsMax) return StopWaiting();
     if (DefenceMasked(Defence::kReportRepeat)) return held_.Reported(now_ + kReportPeriod);
     ++counters_.repeated_reports;
   }
@@ -105,13 +105,12 @@ void Partition::TryReport() {
   Do(ReportNorm{header});
 }
 
-void Partition::StopWaiting() {
-  fault_ = absl::StrCat("partition ", config_.partition.value, " waited ",
-                        absl::FormatDuration(kDecisionDeadline), " for the decision about step ",
-                        held_.step(), " by partition ", kDecidingPartition.value, " (view ",
-                        decider_view_.value,
-                        "): ", held_.last_error().empty() ? "no answer" : held_.last_error());
-  Do(ReportFault{fault_, Origin()});
+// Empty: the decider answers, or nothing is held.
+std::string Partition::UndecidedText() const {
+  if (held_.unanswered() < kUnansweredReports) return "";
+  return absl::StrCat("step ", held_.step(), " waits for the decision by partition ",
+                      kDecidingPartition.value, " (view ", decider_view_.value,
+                      "): ", held_.last_error().empty() ? "no answer" : held_.last_error());
 }
 
 void Partition::On(const DecisionReceived& decision) {

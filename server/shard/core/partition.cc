@@ -150,6 +150,7 @@ PartitionStatus Partition::Status() const {
   status.set_backup_frames(talk_.frames_acked);
   if (talk_.stage != Talk::Stage::kNone)
     status.set_backup_behind(log_.ordered().value - std::min(talk_.acked, log_.ordered()).value);
+  status.set_undecided(UndecidedText());
   status.set_fault(fault_);
   status.set_diverged(diverged_);
   status.set_copies_differ(differs_);

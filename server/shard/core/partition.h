@@ -43,10 +43,10 @@ class PartitionStatus;  // proto/coordinator.proto
 inline constexpr absl::Duration kShardTickPeriod = absl::Milliseconds(100);
 // A frame with a later roster, view, policy or epoch waits this long for the matching orders.
 inline constexpr absl::Duration kParkedFrameDeadline = absl::Seconds(10);
-// How often the deciding partition is asked, and how long it may stay silent.
+// How often the deciding partition is asked, and after how many such reports without an answer the
+// status tells.
 inline constexpr absl::Duration kReportPeriod = absl::Milliseconds(500);
-inline constexpr absl::Duration kDecisionDeadline = absl::Seconds(60);
-inline constexpr int64_t kUnansweredReportsMax = 120;  // kDecisionDeadline / kReportPeriod
+inline constexpr int64_t kUnansweredReports = 6;
 // How often a silent backup is asked where it is, how soon one that refused or was cut off is asked
 // again (twice as late each time, at most kAskBackupLate), and how long it may leave frames
 // unanswered.
@@ -240,7 +240,7 @@ class Partition {
   std::string NotFiniteText(SliceId slice, int64_t element, int64_t step) const;
   size_t UndecidedSlices(Clock step) const;
   void TryReport();
-  void StopWaiting();
+  std::string UndecidedText() const;
   void On(const DecisionReceived& decision);
   void OnReport(const FrameReceived& frame);
   void OrderDecision();

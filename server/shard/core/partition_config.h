@@ -20,9 +20,6 @@ class JobDescription;  // proto/coordinator.proto
 class Policy;          // proto/job.proto
 struct Layout;         // common/placement/layout.h
 
-// The partition of each job that decides about whole steps.
-inline constexpr PartitionId kDecidingPartition(0);
-
 struct PartitionConfig {
   struct SliceInfo {
     SliceId id;

@@ -107,8 +107,10 @@ class MiniCluster {
     std::string no_memory;  // not empty: why its primaries stop, though their values are good
     bool copies = true;     // backups of its partitions get what they lack
     std::vector<std::string> unreached;  // addresses of shards, as it reports them
-    std::set<std::string> cut;           // addresses to which it has no link: so are backups there
-    uint64_t frames = 0;                 // of a snapshot that such a backup has
+    // Addresses of shards whose decisions about steps do not come.
+    std::set<std::string> undecided;
+    std::set<std::string> cut;  // addresses to which it has no link: so are backups there
+    uint64_t frames = 0;        // of a snapshot that such a backup has
     uint64_t sealed_ahead = 0;  // steps that they have sealed in BSP beyond those that count
     // Of checkpoints: it keeps what its partitions have at the step, and writes that.
     uint64_t checkpoint_nonce = 0;            // what it has found, once it was told to look

@@ -121,6 +121,8 @@ PartitionStatus MiniCluster::StatusOf(MiniShard& shard, const ShardJob& orders,
     status.set_no_memory(true);
   }
   if (!status.fault().empty() || partition.backup()) return status;
+  if (shard.undecided.contains(orders.decider().primary_address()))
+    status.set_undecided("no stream to it");
   const bool cut = shard.cut.contains(partition.view().backup_address());
   status.set_backup_whole(partition.view().backup() != 0 && shard.copies && !cut);
   status.set_backup_frames(cut ? shard.frames : 0);
