@@ -92,7 +92,9 @@ class Checkpoints(unittest.TestCase):
         root = self.folder / "root"
         root.mkdir()
         seen = {}
-        with Cluster(shards=3, workers=2, checkpoints=root) as cluster:
+        # Slow enough to be asked for a checkpoint in the middle.
+        paced = ["--inject-data-wait", "0.01s"]
+        with Cluster(shards=3, workers=2, checkpoints=root, worker_flags=paced) as cluster:
             rule = {"everySteps": 10, "keep": 2}
             cluster.submit(self.job("first", checkpoint=rule, evaluate={"everyEpochs": 2}))
             cluster.wait_progress("first", step=30)
