@@ -18,7 +18,7 @@ namespace {
 // Offsets in bytes. What lies between is in Fields.
 constexpr size_t kReservedAt = 30;  // a gap: written as zero, and rejected otherwise
 constexpr size_t kEpochAt = 32;
-constexpr size_t kEndAt = 168;  // reserved from here on
+constexpr size_t kEndAt = 176;  // reserved from here on
 constexpr size_t kCrcAt = 188;
 static_assert(kCrcAt + 4 == limits::kFrameHeaderBytes);
 
@@ -31,7 +31,7 @@ void Fields(IO& io, T& h) {
      h.key.work.first, h.partition, h.origin.replica, h.view, h.roster, h.origin.worker,
      h.origin.attempt, h.origin.incarnation, h.request_id, h.clock, h.base_lsn, h.min_lsn,
      h.samples, h.elements, h.payload_bytes, h.policy, h.digest, h.scalar, h.reporter, h.held_us,
-     h.late_us, h.late_part);
+     h.late_us, h.late_part, h.blocks);
 }
 
 // Plain fields, one behind the other, into memory that has room for them.
@@ -200,6 +200,22 @@ absl::Status CheckSizes(const FrameHeader& h) {
   return absl::OkStatus();
 }
 
+// Consecutive blocks, as many as the payload fills. Needs CheckSizes.
+absl::Status CheckBlocks(const FrameHeader& h) {
+  if (h.blocks == 0 || h.type == FrameType::kCredit) return absl::OkStatus();
+  const bool tensor = (h.type == FrameType::kPush || h.type == FrameType::kValue) &&
+                      h.kind == PayloadKind::kDense && h.codec == Codec::kFp32;
+  if (!tensor) return Refuse("blocks", "0 but for fp32 tensors of pushes and values", h.blocks);
+  const uint64_t run = h.blocks >> std::countr_zero(h.blocks);
+  if ((run & (run + 1)) != 0) return Refuse("blocks", "consecutive", h.blocks);
+  if (std::popcount(h.blocks) != BlocksOf(h.payload_bytes)) {
+    return Refuse("blocks",
+                  absl::StrCat(BlocksOf(h.payload_bytes), " for ", h.payload_bytes, " bytes"),
+                  static_cast<uint64_t>(std::popcount(h.blocks)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLossScale(const FrameHeader& h) {
   if (h.type != FrameType::kPush && h.type != FrameType::kValue) {
     return h.loss_scale_log2 == 0
@@ -277,6 +293,7 @@ absl::Status DecodeFrameHeader(absl::Span<const uint8_t> bytes, FrameHeader* out
   STARLING_RETURN_IF_ERROR(CheckWork(h.key.work));
   STARLING_RETURN_IF_ERROR(CheckReplicate(h));
   STARLING_RETURN_IF_ERROR(CheckSizes(h));
+  STARLING_RETURN_IF_ERROR(CheckBlocks(h));
   STARLING_RETURN_IF_ERROR(CheckDecision(h));
   *out = h;
   return absl::OkStatus();

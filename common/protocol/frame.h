@@ -24,7 +24,7 @@ enum class FrameType : uint8_t {
   kPush = 1,  // worker -> shard: a contribution
   // Worker -> shard: unit `clock` of `key.work` is complete; or ENTER, PARK (flags).
   kClose = 2,
-  kCredit = 3,  // receiver -> sender: `elements` bytes of credit are free again
+  kCredit = 3,  // receiver -> sender: `elements` bytes of credit and `blocks` are free again
   kAck = 4,     // shard -> worker: push or close is durable (see `answer`)
   // Worker -> shard: requests the slice at `clock`; pending until answered or superseded.
   kPull = 5,
@@ -124,8 +124,19 @@ struct FrameHeader {
   uint32_t payload_bytes = 0;
   uint64_t digest = 0;  // XXH3-64 of the payload; 0: no payload
 
+  // The transport's: blocks of a segment of shared memory (docs/decisions/0015), a bit for each.
+  // Push, value: where the payload lies, which does not follow then; 0: it follows. Credit: those
+  // of the frame's receiver that are free again.
+  uint64_t blocks = 0;
+
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
+
+// How many blocks of a segment hold a payload.
+constexpr int BlocksOf(size_t payload_bytes) {
+  return static_cast<int>((payload_bytes + limits::kSegmentBlockBytes - 1) /
+                          limits::kSegmentBlockBytes);
+}
 
 // Writes exactly kFrameHeaderBytes at `out`.
 void EncodeFrameHeader(const FrameHeader& header, uint8_t* out);

@@ -149,6 +149,7 @@ TEST(Frame, LayoutIsLittleEndianAndFixed) {
   header.held_us = 73;
   header.late_us = 79;
   header.late_part = 83;
+  header.blocks = 0x1'0000;
   const Bytes bytes = Encoded(header);
   EXPECT_EQ(std::memcmp(bytes.data(), "STLG", 4), 0);
   struct Place {
@@ -190,7 +191,8 @@ TEST(Frame, LayoutIsLittleEndianAndFixed) {
                           {152, 4, 71},
                           {156, 4, 73},
                           {160, 4, 79},
-                          {164, 4, 83}};
+                          {164, 4, 83},
+                          {168, 8, 0x1'0000}};
   size_t end = 4;
   for (const Place& place : places) {
     EXPECT_EQ(place.at, end);
@@ -223,7 +225,8 @@ TEST(Frame, NamesWhatIsWrong) {
       {"scalar", [](Bytes* b) { (*b)[144] = 1; }},
       {"reporter", [](Bytes* b) { (*b)[152] = 1; }},
       {"held time", [](Bytes* b) { (*b)[156] = 1; }},
-      {"reserved", [](Bytes* b) { (*b)[168] = 1; }},
+      {"blocks", [](Bytes* b) { (*b)[168] = 3; }},
+      {"reserved", [](Bytes* b) { (*b)[176] = 1; }},
       {"reserved", [](Bytes* b) { (*b)[187] = 1; }},
       {"work count", [](Bytes* b) { (*b)[36] = 3; }},
       {"work first", [](Bytes* b) { (*b)[40] = 129; }},
@@ -242,6 +245,50 @@ TEST(Frame, NamesWhatIsWrong) {
     EXPECT_NE(status.message().find(c.field), absl::string_view::npos) << c.field << ": " << status;
     EXPECT_EQ(out, FrameHeader()) << c.field;
   }
+}
+
+TEST(Frame, BlocksAreConsecutiveAndHoldThePayload) {
+  FrameHeader h = Sample();
+  const auto refusal = [&](uint64_t blocks, uint32_t elements) {
+    h.blocks = blocks;
+    h.elements = elements;
+    h.payload_bytes = 4 * elements;
+    FrameHeader out;
+    const absl::Status status = DecodeFrameHeader(Encoded(h), &out);
+    EXPECT_EQ(out.blocks, status.ok() ? blocks : 0);
+    return std::string(status.message());
+  };
+  constexpr uint32_t kBlock = limits::kSegmentBlockBytes / 4;
+  constexpr uint64_t kTop = uint64_t{1} << 63;
+  EXPECT_EQ(refusal(0, 8 * kBlock), "");
+  EXPECT_EQ(refusal(1, 1), "");
+  EXPECT_EQ(refusal(1, kBlock), "");
+  EXPECT_EQ(refusal(kTop, kBlock), "");
+  EXPECT_EQ(refusal(6, kBlock + 1), "");
+  EXPECT_EQ(refusal(uint64_t{0xFF} << 56, 8 * kBlock), "");
+  EXPECT_NE(refusal(5, kBlock + 1).find("blocks must be consecutive, not 5"), std::string::npos);
+  EXPECT_NE(refusal(kTop | 1, 2 * kBlock).find("consecutive"), std::string::npos);
+  EXPECT_NE(refusal(1, kBlock + 1).find("blocks must be 2 for 131076 bytes, not 1"),
+            std::string::npos);
+  EXPECT_NE(refusal(3, kBlock).find("blocks must be 1"), std::string::npos);
+  EXPECT_NE(refusal(~uint64_t{0}, 8 * kBlock).find("blocks must be 8"), std::string::npos);
+  EXPECT_NE(refusal(1, 0).find("blocks must be 0"), std::string::npos);
+  h.loss_scale_log2 = 0;
+  for (const FrameType type :
+       {FrameType::kPull, FrameType::kAck, FrameType::kReplicate, FrameType::kError}) {
+    h.type = type;
+    h.flags = type == FrameType::kReplicate ? frame_flags::kSnapshot : 0;
+    EXPECT_NE(refusal(1, 1).find("blocks must be 0 but for"), std::string::npos);
+  }
+  h = Sample();
+  h.type = FrameType::kValue;
+  EXPECT_EQ(refusal(1, 1), "");
+  FrameHeader credit;
+  credit.type = FrameType::kCredit;
+  credit.blocks = ~uint64_t{0};
+  FrameHeader out;
+  ASSERT_TRUE(DecodeFrameHeader(Encoded(credit), &out).ok());
+  EXPECT_EQ(out, credit);
 }
 
 TEST(Frame, ARecordComesWithWhatItAppliesBehindIt) {

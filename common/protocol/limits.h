@@ -45,6 +45,12 @@ inline constexpr size_t kStreamInFlightBytesMax = 8 * (kFrameHeaderBytes + kTens
 inline constexpr size_t kStreamFramesUnhandledMax = 4096;
 // Headers, and payloads that need no credit.
 inline constexpr size_t kStreamUncreditedBytesMax = 4 << 20;
+// A stream's segment of shared memory (docs/decisions/0015), in one direction.
+inline constexpr size_t kSegmentBlocks = 64;  // bits of FrameHeader::blocks
+inline constexpr size_t kSegmentBlockBytes = 128 << 10;
+inline constexpr size_t kSegmentBytes = kSegmentBlocks * kSegmentBlockBytes;
+inline constexpr size_t kSharedPayloadBytesMin = 32 << 10;  // smaller ones go over the stream
+inline constexpr size_t kSharedStreamsMax = 64;  // of a server; others have no shared memory
 inline constexpr size_t kControlMessageBytesMax = 64 << 20;
 // A shard's report or orders end with the change that passes this.
 inline constexpr size_t kControlChangesBytesMax = 8 << 20;
@@ -54,6 +60,8 @@ inline constexpr size_t kMetricsWaitingMax = 65'536;
 static_assert(kFrameHeaderBytes + kFramePayloadBytesMax <= kFrameBytesMax);
 static_assert(kStreamInFlightBytesMax >= 2 * kFrameBytesMax,
               "never fewer than 2 messages in flight");
+static_assert(kSegmentBytes + 8 * kFrameHeaderBytes >= kStreamInFlightBytesMax,
+              "the full slices that credit allows fit into a segment");
 static_assert(kFrameBytesMax < kControlMessageBytesMax);
 static_assert(2 * kControlChangesBytesMax < kControlMessageBytesMax,
               "so far the last change has room");
