@@ -1,6 +1,8 @@
 #include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <spdlog/spdlog.h>
 
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -8,11 +10,15 @@
 #include "common/base/clock.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
+#include "common/transport/segment_exchange.h"
 
 namespace starling {
 namespace {
 
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(100);
+// Offers of a segment that fail for a passing reason are repeated, each after twice the time.
+constexpr absl::Duration kOfferDelay = absl::Seconds(1);
+constexpr int kOffersMax = 6;
 
 // A client's streams that are not over yet.
 class LiveStreams {
@@ -52,6 +58,30 @@ class LiveStreams {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// What a client knows of servers and shared memory, by their addresses.
+class SharedMemoryHistory {
+ public:
+  // What came through it was damaged: it is not used with this server any more.
+  void AddDamaged(const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    damaged_.insert(address);
+  }
+  bool IsDamaged(const std::string& address) const {
+    absl::MutexLock lock(&mutex_);
+    return damaged_.count(address) > 0;
+  }
+  // True once for each server: the log says once that there is none.
+  bool FirstWithout(const std::string& address) {
+    absl::MutexLock lock(&mutex_);
+    return without_.insert(address).second;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::set<std::string> damaged_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> without_ ABSL_GUARDED_BY(mutex_);
+};
+
 // A worker's handler may be late for a moment. (A server has one stream per worker, and handles
 // frames as they arrive.)
 constexpr size_t kReceiptsAtFirst = 32;
@@ -62,11 +92,12 @@ constexpr size_t kReceiptsAtFirst = 32;
 class ClientStream final : public GrpcStream {
  public:
   ClientStream(const ConnectOptions& options, std::shared_ptr<StreamHandler> handler, Identity self,
-               std::shared_ptr<const LinkSecurity> security, grpc::CompletionQueue* queue,
-               LiveStreams* live)
+               std::shared_ptr<const LinkSecurity> security, SharedMemoryHistory* history,
+               grpc::CompletionQueue* queue, LiveStreams* live)
       : GrpcStream(options.queue, std::move(handler), kReceiptsAtFirst),
         options_(options),
         self_(std::move(self)),
+        history_(history),
         queue_(queue),
         live_(live),
         address_allowed_(CheckPeerAddress(options.address, security.get())),
@@ -91,9 +122,23 @@ class ClientStream final : public GrpcStream {
     if (context_ != nullptr) context_->TryCancel();
     retry_alarm_.Cancel();
     deadline_alarm_.Cancel();
+    offer_alarm_.Cancel();
   }
 
-  void OnReadsDone() override { call_->Finish(&status_, Tag(&ClientStream::OnFinished)); }
+  void OnReadsDone() override {
+    handshake_ = {};
+    call_->Finish(&status_, Tag(&ClientStream::OnFinished));
+  }
+
+  void OnWritesDone() override { OverIfDone(); }
+
+  void OnDamaged() override {
+    spdlog::error(
+        "what went through memory that is shared with {} at {} was damaged: from now on "
+        "tensors go over TCP",
+        options_.whom, options_.address);
+    history_->AddDamaged(options_.address);
+  }
 
   void Attempt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(attempt_mutex_) {
     call_.reset();  // lives in memory of the context's call
@@ -128,6 +173,12 @@ class ClientStream final : public GrpcStream {
                            IdentityToString(peer->identity)));
         }
         if (!peer.ok()) End(peer.status(), true);
+        const auto token = metadata.find(kSegmentsKey);
+        const bool share = history_ != nullptr && !history_->IsDamaged(options_.address);
+        if (peer.ok() && share && token != metadata.end()) {
+          token_ = {token->second.data(), token->second.size()};
+          Offer();
+        }
       }
     }
     if (!peer.ok()) {
@@ -144,13 +195,61 @@ class ClientStream final : public GrpcStream {
     Open();
   }
 
+  // Offers a segment to the server, if it runs on this host.
+  void Offer() {
+    absl::StatusOr<SegmentHandshake> handshake = BeginHandshake(token_);
+    if (handshake.ok()) {
+      UseOwnSegment(handshake->own);
+      handshake_ = *std::move(handshake);
+    } else if (!absl::IsUnavailable(handshake.status())) {
+      return GoWithout(handshake.status());
+    }
+    offered_ = handshake.ok() ? absl::UnavailableError("it does not answer") : handshake.status();
+    AwaitAnswer();
+  }
+
+  void AwaitAnswer() {
+    const absl::Duration delay = kOfferDelay * (1 << offers_++);
+    absl::MutexLock lock(&attempt_mutex_);
+    offer_alarm_.Set(queue_, GrpcDeadline(delay), Tag(&ClientStream::OnOfferDue));
+    if (ended()) offer_alarm_.Cancel();
+  }
+
+  void OnOfferDue(bool) {
+    if (ended() || granted()) return;
+    if (offers_ == kOffersMax) return GoWithout(offered_);
+    if (!handshake_.socket.open() || IsRefused(handshake_)) return Offer();
+    AwaitAnswer();
+  }
+
+  void GoWithout(const absl::Status& why) {
+    handshake_ = {};
+    UseOwnSegment(nullptr);
+    if (history_->FirstWithout(options_.address)) {
+      spdlog::info("no shared memory with {} at {}: {}", options_.whom, options_.address,
+                   std::string(why.message()));
+    }
+  }
+
+  void OnFirstBlocks() override {
+    absl::StatusOr<std::shared_ptr<const Segment>> peers =
+        EndHandshake(std::exchange(handshake_, {}));
+    if (!peers.ok()) {
+      spdlog::warn("no shared memory from {} at {}: {}", options_.whom, options_.address,
+                   std::string(peers.status().message()));
+      return;
+    }
+    spdlog::info("shares memory with {} at {}", options_.whom, options_.address);
+    UsePeersSegment(*std::move(peers));
+  }
+
   void OnFinished(bool) {
     const absl::Status status = address_allowed_.ok() ? FromGrpc(status_) : address_allowed_;
     const bool again = status.code() == absl::StatusCode::kUnavailable ||
                        status.code() == absl::StatusCode::kDeadlineExceeded;
     if (up_ || ended() || !again) {
-      Over(status.ok() || up_ ? status : Explain(status));
-      return;
+      over_ = status.ok() || up_ ? status : Explain(status);
+      return OverIfDone();
     }
     last_error_ = status;
     absl::MutexLock lock(&attempt_mutex_);
@@ -160,8 +259,8 @@ class ClientStream final : public GrpcStream {
 
   void OnRetry(bool) {
     if (ended()) {
-      Over(absl::CancelledError("closed"));
-      return;
+      over_ = absl::CancelledError("closed");
+      return OverIfDone();
     }
     absl::MutexLock lock(&attempt_mutex_);
     Attempt();
@@ -184,12 +283,16 @@ class ClientStream final : public GrpcStream {
             "; last error: ", error.ok() ? "the peer did not answer" : error.ToString()));
   }
 
-  void Over(const absl::Status& status) {
+  // A write in flight ends first: the thread that claimed it may still copy what it writes, and the
+  // queue is not shut down before that.
+  void OverIfDone() {
+    if (!over_.has_value() || writing()) return;
     {
       absl::MutexLock lock(&attempt_mutex_);
       deadline_alarm_.Cancel();
+      offer_alarm_.Cancel();
     }
-    Finished(status);
+    Finished(*over_);
     LetChannelGo(true);
   }
 
@@ -206,6 +309,7 @@ class ClientStream final : public GrpcStream {
 
   const ConnectOptions options_;
   const Identity self_;
+  SharedMemoryHistory* const history_;  // null: no shared memory
   grpc::CompletionQueue* const queue_;
   LiveStreams* const live_;
   const absl::Status address_allowed_;
@@ -218,16 +322,24 @@ class ClientStream final : public GrpcStream {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   grpc::Alarm deadline_alarm_ ABSL_GUARDED_BY(attempt_mutex_);
   grpc::Alarm retry_alarm_ ABSL_GUARDED_BY(attempt_mutex_);
+  grpc::Alarm offer_alarm_ ABSL_GUARDED_BY(attempt_mutex_);
   grpc::Status status_;
   absl::Status last_error_;
   bool up_ = false;
+  std::optional<absl::Status> over_;  // the call is over
+  // Offers of a segment.
+  std::string token_;
+  SegmentHandshake handshake_;
+  absl::Status offered_;  // why there is no answer to the last one
+  int offers_ = 0;        // and times that its answer was waited for
 };
 
 class GrpcStreamClient final : public StreamClient {
  public:
-  GrpcStreamClient(Identity self, std::shared_ptr<const LinkSecurity> security)
+  GrpcStreamClient(Identity self, std::shared_ptr<const LinkSecurity> security, bool shared_memory)
       : self_(std::move(self)),
         security_(std::move(security)),
+        shared_memory_(shared_memory),
         thread_([this] { ServeCompletions(&queue_); }) {}
 
   ~GrpcStreamClient() override {
@@ -239,8 +351,9 @@ class GrpcStreamClient final : public StreamClient {
 
   std::shared_ptr<FrameStream> Connect(const ConnectOptions& options,
                                        std::shared_ptr<StreamHandler> handler) override {
-    auto stream = std::make_shared<ClientStream>(options, std::move(handler), self_, security_,
-                                                 &queue_, &live_);
+    auto stream =
+        std::make_shared<ClientStream>(options, std::move(handler), self_, security_,
+                                       shared_memory_ ? &history_ : nullptr, &queue_, &live_);
     stream->Start();
     return stream;
   }
@@ -248,6 +361,8 @@ class GrpcStreamClient final : public StreamClient {
  private:
   const Identity self_;
   const std::shared_ptr<const LinkSecurity> security_;
+  const bool shared_memory_;
+  SharedMemoryHistory history_;
   LiveStreams live_;
   grpc::CompletionQueue queue_;
   std::thread thread_;
@@ -256,8 +371,9 @@ class GrpcStreamClient final : public StreamClient {
 }  // namespace
 
 std::unique_ptr<StreamClient> MakeStreamClient(const Identity& self,
-                                               std::shared_ptr<const LinkSecurity> security) {
-  return std::make_unique<GrpcStreamClient>(self, std::move(security));
+                                               std::shared_ptr<const LinkSecurity> security,
+                                               bool shared_memory) {
+  return std::make_unique<GrpcStreamClient>(self, std::move(security), shared_memory);
 }
 
 }  // namespace starling

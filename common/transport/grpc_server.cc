@@ -18,6 +18,7 @@
 #include "common/transport/grpc_security.h"
 #include "common/transport/grpc_stream.h"
 #include "common/transport/grpc_util.h"
+#include "common/transport/segment_exchange.h"
 #include "common/version/version.h"
 
 namespace starling {
@@ -65,6 +66,10 @@ class ServerStream final : public GrpcStream {
   void FinishCall();
   void OnWriteTimeout(bool expired) {
     if (expired) context_.TryCancel();
+  }
+
+  void OnFirstBlocks() override {
+    spdlog::info("shares memory with {}", IdentityToString(peer().identity));
   }
 
   void OnReadsDone() override {
@@ -155,6 +160,14 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
       connection.fd = fd;
       acceptor->HandleNewConnection(&connection);
     });
+    if (options_.shared_memory) {
+      auto exchange = SegmentExchange::Open();
+      if (exchange.ok()) {
+        exchange_ = *std::move(exchange);
+      } else {
+        spdlog::warn("no shared memory with workers: {}", std::string(exchange.status().message()));
+      }
+    }
     host_ = options_.listen.substr(0, options_.listen.rfind(':'));
     if (queue_ != nullptr) {
       RequestNext();
@@ -177,6 +190,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     shut_down_ = true;
     SetServing(false);
     listener_->Stop();
+    if (exchange_ != nullptr) exchange_->Stop();
     for (const std::shared_ptr<ServerStream>& stream : BeginClosing()) {
       stream->Close(absl::UnavailableError("the server is shutting down"));
     }
@@ -206,6 +220,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
     --requests_;
   }
   const RpcServer::Options& options() const { return options_; }
+  SegmentExchange* exchange() const { return exchange_.get(); }  // null: there is no shared memory
   grpc::AsyncGenericService* generic() { return &generic_; }
   grpc::ServerCompletionQueue* queue() { return queue_.get(); }
 
@@ -265,6 +280,7 @@ class ServerImpl final : public std::enable_shared_from_this<ServerImpl> {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<ConnectionListener> listener_;  // ends before the server does
+  std::unique_ptr<SegmentExchange> exchange_;
   std::thread thread_;
   absl::Mutex shutdown_mutex_;
   bool shut_down_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
@@ -323,6 +339,14 @@ void ServerStream::Accept() {
   context_.AddInitialMetadata(kIdentityKey, IdentityToString(server_->options().self));
   context_.AddInitialMetadata(kVersionKey, std::string(ReleaseVersion()));
   context_.AddInitialMetadata(kProtocolKey, std::to_string(ProtocolVersion()));
+  if (server_->exchange() != nullptr && peer->identity.role == PeerRole::kWorker) {
+    const std::string token =
+        server_->exchange()->NewToken(weak_from_this(), [this](SegmentExchange::Pair pair) {
+          UseOwnSegment(std::move(pair.own));
+          UsePeersSegment(std::move(pair.peers));
+        });
+    if (!token.empty()) context_.AddInitialMetadata(kSegmentsKey, token);
+  }
   reads_done_ = false;
   call_.SendInitialMetadata(Tag(&ServerStream::OnMetadataSent));
 }

@@ -1,6 +1,7 @@
 #include "common/transport/grpc_stream.h"
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -100,9 +101,11 @@ constexpr size_t kPiecesUsual = 16, kPiecesKeptMax = 1024;
 struct Receipt {
   std::vector<grpc::Slice> slices;
   std::vector<ReceivedPayload::Piece> pieces;  // of the slices, without the header
+  std::shared_ptr<const Segment> segment;      // in which the payload lies; null: in the slices
   std::weak_ptr<GrpcStream> stream;
   uint32_t credit = 0;
   uint32_t uncredited = 0;
+  uint64_t blocks = 0;  // of the segment
 
   Receipt() { Reserve(kPiecesUsual); }
 
@@ -119,11 +122,13 @@ struct Receipt {
       slices.shrink_to_fit();
       pieces.shrink_to_fit();
     }
+    segment.reset();
     const std::weak_ptr<GrpcStream> of = std::move(stream);
     if (const std::shared_ptr<GrpcStream> still_there = of.lock()) {
-      still_there->Handled(std::exchange(credit, 0), std::exchange(uncredited, 0));
+      still_there->Handled(credit, uncredited, blocks);
     }
     credit = uncredited = 0;
+    blocks = 0;
   }
 };
 
@@ -144,7 +149,7 @@ void* GrpcStream::NewTag(void (GrpcStream::*method)(bool ok)) {
 void GrpcStream::Read() { StartRead(&incoming_, read_tag_->For(shared_from_this())); }
 
 absl::Status GrpcStream::Send(const FrameHeader& header, OutgoingPayload payload, int64_t urgency) {
-  if (payload.size() != header.payload_bytes) {
+  if (payload.size() != header.payload_bytes || header.blocks != 0) {
     return absl::InternalError(absl::StrCat("frame says ", header.payload_bytes,
                                             " payload bytes and has ", payload.size()));
   }
@@ -165,6 +170,7 @@ void GrpcStream::Close(const absl::Status& why) {
     absl::MutexLock lock(&mutex_);
     dropped.swap(handler_);
   }
+  if (absl::IsDataLoss(why)) StopSharing();
   End(why.ok() ? absl::CancelledError("closed") : why, true);
 }
 
@@ -285,60 +291,118 @@ absl::Status GrpcStream::Receive(grpc::ByteBuffer* buffer) {
   }
   FrameHeader header;
   if (const absl::Status status = DecodeFrameHeader(bytes, &header); !status.ok()) return status;
-  if (header.payload_bytes != length - bytes.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("frame: payload_bytes says ",
-                                                   header.payload_bytes, ", but ",
-                                                   length - bytes.size(), " came"));
+  const size_t came = length - bytes.size();
+  if (came != (header.blocks == 0 ? header.payload_bytes : 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: payload_bytes says ", header.payload_bytes, ", but ", came, " came",
+                     header.blocks == 0 ? "" : " beside shared memory"));
   }
-  if (header.type == FrameType::kCredit) return TakeCredit(header.elements);
+  // Behind the header came what the peer wrote to its segment, and what it read of ours is read.
+  if (header.blocks != 0) std::atomic_thread_fence(std::memory_order_acquire);
+  if (header.type == FrameType::kCredit) return TakeCredit(header);
+  if (header.answer == Answer::kBadDigest) StopSharing();  // what is sent again is sent otherwise
 
   std::shared_ptr<StreamHandler> handler;
   {
     absl::MutexLock lock(&mutex_);
-    stats_.received_payload_bytes += header.payload_bytes;
-    receipt->stream = weak_from_this();
-    receipt->uncredited = static_cast<uint32_t>(bytes.size());
-    if (NeedsCredit(header)) {
-      if (held_ + header.payload_bytes > limits::kStreamInFlightBytesMax) {
-        receipt->stream.reset();
-        return absl::ResourceExhaustedError(absl::StrCat(
-            "the peer sent more than its credit of ", limits::kStreamInFlightBytesMax, " bytes"));
-      }
-      held_ += header.payload_bytes;
-      receipt->credit = header.payload_bytes;
-    } else {
-      receipt->uncredited += header.payload_bytes;
-    }
-    ++unhandled_frames_;
-    uncredited_bytes_ += receipt->uncredited;
+    const absl::Status status = Count(header, receipt.get());
+    if (!status.ok()) return status;
     handler = handler_;
   }
   if (handler != nullptr) {
+    const bool shared = header.blocks != 0;
+    header.blocks = 0;  // the transport's alone
     const absl::Span<const ReceivedPayload::Piece> pieces = receipt->pieces;
-    handler->OnFrame(header, ReceivedPayload(pieces, std::move(receipt)));
+    handler->OnFrame(header, ReceivedPayload(pieces, std::move(receipt), shared));
   }
   return absl::OkStatus();
 }
 
-absl::Status GrpcStream::TakeCredit(uint32_t bytes) {
+// Counts a frame as received, or refuses it and changes nothing.
+absl::Status GrpcStream::Count(const FrameHeader& header, Receipt* receipt) {
+  const bool credited = NeedsCredit(header);
+  if (credited && held_ + header.payload_bytes > limits::kStreamInFlightBytesMax) {
+    return absl::ResourceExhaustedError(absl::StrCat("the peer sent more than its credit of ",
+                                                     limits::kStreamInFlightBytesMax, " bytes"));
+  }
+  if (header.blocks != 0) {
+    if (peers_.segment == nullptr)
+      return absl::InvalidArgumentError("frame: blocks of shared memory, but the stream has none");
+    if (!peers_.blocks.Use(header.blocks))
+      return absl::InvalidArgumentError("frame: blocks of shared memory that are not free");
+    receipt->segment = peers_.segment;
+    receipt->blocks = header.blocks;
+    receipt->pieces.emplace_back(peers_.segment->At(header.blocks), header.payload_bytes);
+    stats_.shared_payload_bytes += header.payload_bytes;
+  }
+  stats_.received_payload_bytes += header.payload_bytes;
+  receipt->stream = weak_from_this();
+  receipt->credit = credited ? header.payload_bytes : 0;
+  receipt->uncredited =
+      static_cast<uint32_t>(limits::kFrameHeaderBytes) + (credited ? 0 : header.payload_bytes);
+  held_ += receipt->credit;
+  ++unhandled_frames_;
+  uncredited_bytes_ += receipt->uncredited;
+  return absl::OkStatus();
+}
+
+absl::Status GrpcStream::TakeCredit(const FrameHeader& credit) {
+  bool first = false;
   {
     absl::MutexLock lock(&mutex_);
-    if (credit_ + bytes > limits::kStreamInFlightBytesMax) {
+    if (credit_ + credit.elements > limits::kStreamInFlightBytesMax) {
       return absl::InvalidArgumentError("frame: credit for more than was sent");
     }
-    credit_ += bytes;
+    if (credit.blocks != 0 && (!own_.exists || !own_.blocks.Add(credit.blocks)))
+      return absl::InvalidArgumentError("frame: credit for blocks that are not in use");
+    first = credit.blocks != 0 && !std::exchange(own_.granted, true);
+    credit_ += credit.elements;
   }
+  if (first) OnFirstBlocks();
   Pump();
   return absl::OkStatus();
 }
 
-void GrpcStream::Handled(uint32_t credit, uint32_t uncredited) {
+void GrpcStream::UseOwnSegment(std::shared_ptr<Segment> own) {
+  absl::MutexLock lock(&mutex_);
+  if (ended_ || own_.granted) return;
+  own_.segment.swap(own);
+  own_.exists = own_.exists || own_.segment != nullptr;
+}
+
+bool GrpcStream::granted() const {
+  absl::MutexLock lock(&mutex_);
+  return own_.granted;
+}
+
+void GrpcStream::StopSharing() {
+  std::shared_ptr<const Segment> own;  // unmapped without the mutex
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!own_.granted || own_.segment == nullptr) return;
+    own = std::move(own_.segment);
+  }
+  OnDamaged();
+}
+
+void GrpcStream::UsePeersSegment(std::shared_ptr<const Segment> peers) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return;
+    peers_.segment = std::move(peers);
+    peers_.give = true;
+  }
+  Pump();
+}
+
+void GrpcStream::Handled(uint32_t credit, uint32_t uncredited, uint64_t blocks) {
   bool resume = false;
   {
     absl::MutexLock lock(&mutex_);
     --unhandled_frames_;
     uncredited_bytes_ -= uncredited;
     returnable_ += credit;
+    if (blocks != 0) peers_.blocks.Release(blocks);
     resume = paused_ && !TooManyUnhandled();
     if (resume) paused_ = false;
   }
@@ -349,13 +413,16 @@ void GrpcStream::Handled(uint32_t credit, uint32_t uncredited) {
 // Starts the next write, if none is in flight and a frame may be sent.
 void GrpcStream::Pump() {
   std::optional<OutgoingFrame> next;
+  std::shared_ptr<Segment> segment;  // null: the payload goes over the stream
   {
     absl::MutexLock lock(&mutex_);
     if (!open_ || writing_ || ended_) return;
-    if (returnable_ >= kCreditLumpBytes) {
+    if (returnable_ >= kCreditLumpBytes || peers_.give) {
       next.emplace();
       next->header.type = FrameType::kCredit;
       next->header.elements = static_cast<uint32_t>(returnable_);
+      if (peers_.segment != nullptr) next->header.blocks = peers_.blocks.Give();
+      peers_.give = false;
       held_ -= returnable_;
       returnable_ = 0;
     } else {
@@ -365,9 +432,24 @@ void GrpcStream::Pump() {
       if (NeedsCredit(next->header)) credit_ -= bytes;
       stats_.sent_payload_bytes += bytes;
       writing_payload_bytes_ = bytes;
+      const bool large = bytes >= limits::kSharedPayloadBytesMin;
+      if (own_.segment != nullptr && large && MayShare(next->header)) {
+        next->header.blocks = own_.blocks.Take(bytes);
+        if (next->header.blocks != 0) {
+          segment = own_.segment;
+          stats_.shared_payload_bytes += bytes;
+        }
+      }
     }
     writing_ = true;
   }
+  if (segment != nullptr) {
+    segment->Write(next->header.blocks, next->payload);
+    next->payload = {};
+  }
+  // The peer reads the segment behind the header, and writes to its own behind the blocks that it
+  // gets back. (What gRPC and the system do on the way orders both, too, but promises nothing.)
+  std::atomic_thread_fence(std::memory_order_release);
   StartWrite(ToByteBuffer(*std::move(next)), write_tag_->For(shared_from_this()));
 }
 
@@ -389,6 +471,7 @@ void GrpcStream::OnWritten(bool ok) {
 void GrpcStream::End(const absl::Status& why, bool local) {
   bool resume = false;
   std::vector<OutgoingFrame> dropped;  // destroyed at once, for their memory, without the mutex
+  std::shared_ptr<const Segment> own, peers;  // unmapped without it, too
   {
     absl::MutexLock lock(&mutex_);
     if (ended_) return;
@@ -397,6 +480,8 @@ void GrpcStream::End(const absl::Status& why, bool local) {
     CountSending();
     if (local) local_end_ = why;
     resume = std::exchange(paused_, false);
+    own = std::move(own_.segment);
+    peers = std::move(peers_.segment);
   }
   dropped.clear();
   StartEnd(why, local);

@@ -13,6 +13,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "common/base/object_pool.h"
+#include "common/transport/segment.h"
+#include "common/transport/segment_blocks.h"
 #include "common/transport/transport.h"
 
 namespace starling {
@@ -66,6 +68,18 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   virtual void OnReadsDone() = 0;
   virtual void OnWritesDone() {}
 
+  // Tensors go through the segment as soon as the peer has given blocks of it: OnFirstBlocks. Until
+  // then it may be replaced, or given up with null.
+  void UseOwnSegment(std::shared_ptr<Segment> own);
+  bool granted() const;  // the peer has given blocks
+  // Gives the peer all blocks of its segment. Thread-safe.
+  void UsePeersSegment(std::shared_ptr<const Segment> peers);
+  // On the queue's thread.
+  virtual void OnFirstBlocks() = 0;
+  // What went through shared memory had a wrong digest: no more goes through the own segment. Once,
+  // on any thread.
+  virtual void OnDamaged() {}
+
   void SetPeer(PeerIdentity peer);
   void SetHandler(std::shared_ptr<StreamHandler> handler);
   void Open();
@@ -85,11 +99,14 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   void OnRead(bool ok);
   void OnWritten(bool ok);
   void Pump();
-  void Handled(uint32_t credit, uint32_t uncredited);
+  void Handled(uint32_t credit, uint32_t uncredited, uint64_t blocks);
   void CountSending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TooManyUnhandled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Receive(grpc::ByteBuffer* buffer);
-  absl::Status TakeCredit(uint32_t bytes);
+  absl::Status Count(const FrameHeader& header, Receipt* receipt)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeCredit(const FrameHeader& credit);
+  void StopSharing();
   void Read();
   grpc::ByteBuffer ToByteBuffer(OutgoingFrame frame);
 
@@ -117,6 +134,20 @@ class GrpcStream : public FrameStream, public std::enable_shared_from_this<GrpcS
   size_t uncredited_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of these, other than tensors
   // No read is in flight because of too many unhandled frames or bytes.
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  // Segments of shared memory; null: none, or over.
+  struct Own {
+    std::shared_ptr<Segment> segment;
+    bool exists = false;   // for the peer: it may give blocks of it
+    bool granted = false;  // it has
+    FreeBlocks blocks;
+  };
+  Own own_ ABSL_GUARDED_BY(mutex_);
+  struct Peers {
+    std::shared_ptr<const Segment> segment;
+    HeldBlocks blocks;
+    bool give = false;  // its blocks, at once
+  };
+  Peers peers_ ABSL_GUARDED_BY(mutex_);
   Stats stats_ ABSL_GUARDED_BY(mutex_);
   // Since when there has been a payload to send.
   std::optional<std::chrono::steady_clock::time_point> sending_since_ ABSL_GUARDED_BY(mutex_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/base/check.h"
 
 namespace starling {
 
@@ -29,19 +30,28 @@ struct OutgoingPayload {
 // Received bytes, in place: pieces with arbitrary boundaries, even within a float. Copies are cheap
 // and share the bytes. The bytes stay in memory, and count against the sender's credit, until the
 // last copy is gone, so copy them out to keep them for long. Thread-compatible.
+//
+// A *shared* payload lies in memory that its sender may change at any time. Copy it once
+// (PayloadCopies::Take, or CopyTo), and check and use the copy alone.
 class ReceivedPayload {
  public:
   using Piece = absl::Span<const uint8_t>;
 
   ReceivedPayload() = default;
   // `owner` keeps the pieces, and the memory they refer to, alive.
-  ReceivedPayload(absl::Span<const Piece> pieces, std::shared_ptr<const void> owner)
-      : pieces_(pieces), owner_(std::move(owner)) {
+  ReceivedPayload(absl::Span<const Piece> pieces, std::shared_ptr<const void> owner,
+                  bool shared = false)
+      : pieces_(pieces), owner_(std::move(owner)), shared_(shared) {
     for (const Piece& piece : pieces_) size_ += piece.size();
   }
 
   size_t size() const { return size_; }
-  absl::Span<const Piece> pieces() const { return pieces_; }
+  bool shared() const { return shared_; }
+  // Not of a shared payload.
+  absl::Span<const Piece> pieces() const {
+    STARLING_CHECK(!shared_, "a shared payload is read in place");
+    return pieces_;
+  }
 
   // Copies all bytes to `out`, which has room for size() bytes.
   void CopyTo(void* out) const {
@@ -65,7 +75,8 @@ class ReceivedPayload {
     }
   }
 
-  // The bytes from `begin`, at most size(), to the end. Keeps all in memory.
+  // The bytes from `begin`, at most size(), to the end. Keeps all in memory. Not of a shared
+  // payload.
   ReceivedPayload From(size_t begin) const {
     struct Rest {
       ReceivedPayload whole;
@@ -73,7 +84,7 @@ class ReceivedPayload {
     };
     const auto rest = std::make_shared<Rest>();
     rest->whole = *this;
-    for (Piece piece : pieces_) {
+    for (Piece piece : pieces()) {
       const size_t skip = std::min(begin, piece.size());
       begin -= skip;
       piece.remove_prefix(skip);
@@ -86,6 +97,7 @@ class ReceivedPayload {
   absl::Span<const Piece> pieces_;
   size_t size_ = 0;
   std::shared_ptr<const void> owner_;
+  bool shared_ = false;
 };
 
 }  // namespace starling

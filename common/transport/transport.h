@@ -70,6 +70,7 @@ class FrameStream {
     size_t writing_payload_bytes = 0;  // handed to the network, which has not taken all of it
     uint64_t sent_payload_bytes = 0;
     uint64_t received_payload_bytes = 0;
+    uint64_t shared_payload_bytes = 0;  // of both, those that went through shared memory
     // Total time during which at least one payload was being written, or waited to be.
     double sending_seconds = 0;
   };
@@ -94,8 +95,11 @@ class StreamClient {
                                                std::shared_ptr<StreamHandler> handler) = 0;
 };
 
+// `shared_memory`: tensors go through it where a server offers it on the same host
+// (docs/decisions/0015). Received payloads may then be shared.
 std::unique_ptr<StreamClient> MakeStreamClient(
-    const Identity& self, std::shared_ptr<const LinkSecurity> security = nullptr);
+    const Identity& self, std::shared_ptr<const LinkSecurity> security = nullptr,
+    bool shared_memory = false);
 
 // A process's gRPC server: streams, plain services, health and reflection on one port. Every call
 // is checked against its caller's role first (access.h). Thread-safe.
@@ -112,6 +116,8 @@ class RpcServer {
     std::vector<grpc::Service*> services;  // sync or callback; must outlive the server
     Accept accept;                         // empty: no streams
     SendQueue::Options queue = {};         // of each stream
+    // Offers shared memory to workers. What comes from them may then be a shared payload.
+    bool shared_memory = false;
   };
 
   virtual ~RpcServer() = default;  // Shutdown(2 s)
