@@ -41,6 +41,7 @@ struct WorkerFlags {
   std::string memory_bytes;
   DeviceOptions device;
   std::string cuda_graphs = "on";
+  std::string shared_memory = "auto";
   std::string coordinator_timeout = "60s";
   std::string drain_timeout = "20s";
   std::string record_steps;
@@ -141,6 +142,7 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   if (!timeout.ok()) return Prefixed("--coordinator-timeout", timeout.status());
   options.coordinator_timeout = absl::Seconds(*timeout);
   STARLING_ASSIGN_OR_RETURN(options.session.drain_deadline, ParseDrainTimeout(flags.drain_timeout));
+  STARLING_ASSIGN_OR_RETURN(const bool shared_memory, ParseSharedMemory(flags.shared_memory));
   STARLING_RETURN_IF_ERROR(ReadInjections(flags, &options, &job));
   std::unique_ptr<StepRecorder> recorder;
   if (!flags.record_steps.empty()) {
@@ -182,7 +184,7 @@ absl::StatusOr<int> Serve(const WorkerFlags& flags, DaemonExit* exit_request) {
   WorkerHostParts parts;
   parts.session = ThreadedLoop::Make("session");
   parts.coordinator = MakeCoordinatorClient(options.coordinator, self, flags.daemon.security);
-  parts.streams = MakeStreamClient(self, flags.daemon.security);
+  parts.streams = MakeStreamClient(self, flags.daemon.security, shared_memory);
   parts.runner = [&](UnitListener* listener, Progress* progress) {
     return std::make_unique<ExecutorRunner>(job, &devices, &spans, listener, progress);
   };
@@ -237,6 +239,7 @@ int WorkerMain(int argc, char** argv) {
         "itself, "
         "to find a fault",
         &flags.cuda_graphs},
+       {"--shared-memory", kSharedMemoryHelp, &flags.shared_memory},
        {"--coordinator-timeout", "How long to look for the coordinator at the start",
         &flags.coordinator_timeout},
        {"--drain-timeout",

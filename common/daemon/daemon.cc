@@ -164,6 +164,12 @@ absl::StatusOr<absl::Duration> ParseDrainTimeout(const std::string& text) {
       "--drain-timeout: expected more than 0s and at most 24h, as 20s or 5m, got \"", text, "\""));
 }
 
+absl::StatusOr<bool> ParseSharedMemory(const std::string& text) {
+  if (text == "auto" || text == "off") return text == "auto";
+  return absl::InvalidArgumentError(
+      absl::StrCat("--shared-memory: expected auto or off, got \"", text, "\""));
+}
+
 void RaiseFileLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

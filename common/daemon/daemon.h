@@ -94,6 +94,13 @@ absl::StatusOr<std::string> AdvertisedAddress(absl::string_view advertise,
 // "20s", "1h30m", up to a day. kInvalidArgument quotes the text.
 absl::StatusOr<absl::Duration> ParseDrainTimeout(const std::string& text);
 
+// The value of --shared-memory, of workers and shards: auto (true) or off. kInvalidArgument quotes
+// the text.
+inline constexpr char kSharedMemoryHelp[] =
+    "auto: tensors between a worker and a shard of one host go through shared memory; off: through "
+    "their TCP connection, as those between hosts";
+absl::StatusOr<bool> ParseSharedMemory(const std::string& text);
+
 // Shown wherever the state of a cluster with plain links is shown.
 inline constexpr char kInsecureWarning[] =
     "started with --insecure: anyone who reaches its port can read and change everything";

@@ -30,6 +30,7 @@ struct ShardFlags {
   DaemonFlags daemon;
   std::string drain_timeout = "5m";
   std::string checkpoint_root;
+  std::string shared_memory = "auto";
   std::string inject_apply_wait;
   std::string inject_queue_wait;
   std::string inject_old_values;
@@ -108,6 +109,7 @@ absl::StatusOr<int> Serve(const ShardFlags& shard_flags, DaemonExit* exit_reques
   STARLING_ASSIGN_OR_RETURN(const std::unique_ptr<admin::Admin> admin,
                             StartAdminPort(flags, {PeerRole::kShard, flags.name}));
   ShardOptions options;
+  STARLING_ASSIGN_OR_RETURN(options.shared_memory, ParseSharedMemory(shard_flags.shared_memory));
   STARLING_RETURN_IF_ERROR(ReadInjections(shard_flags.inject_apply_wait,
                                           shard_flags.inject_queue_wait,
                                           shard_flags.inject_old_values, &options.inject));
@@ -168,6 +170,7 @@ int ShardMain(int argc, char** argv) {
         "Folder in which this process, as its own user, writes its part of checkpoints, and reads "
         "them; it is the one of the coordinator and of all shards",
         &flags.checkpoint_root},
+       {"--shared-memory", kSharedMemoryHelp, &flags.shared_memory},
        {"--inject-apply-wait",
         "make each update take this much longer, as 0.05s, or as 0.05s@3 for partition 3 alone",
         &flags.inject_apply_wait, false, true},

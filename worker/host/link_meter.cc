@@ -13,6 +13,7 @@ constexpr size_t kIntervalsMax = 64;
 void AddStats(const FrameStream::Stats& stats, LinkStatus& status) {
   status.set_sent_bytes(status.sent_bytes() + stats.sent_payload_bytes);
   status.set_received_bytes(status.received_bytes() + stats.received_payload_bytes);
+  status.set_shared_bytes(status.shared_bytes() + stats.shared_payload_bytes);
   status.set_sending_seconds(status.sending_seconds() + stats.sending_seconds);
 }
 

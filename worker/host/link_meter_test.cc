@@ -30,8 +30,10 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
   Answer(FrameType::kPush, 30, 0, 1);
   Answer(FrameType::kPull, 100, 60, 2);
   Answer(FrameType::kClose, 5, 0, 2);
-  const LinkStatus status =
-      Status(2, {.sent_payload_bytes = 7, .received_payload_bytes = 9, .sending_seconds = 0.5});
+  const LinkStatus status = Status(2, {.sent_payload_bytes = 7,
+                                       .received_payload_bytes = 9,
+                                       .shared_payload_bytes = 4,
+                                       .sending_seconds = 0.5});
   EXPECT_EQ(status.shard(), 3u);
   EXPECT_EQ(status.address(), "ps:1");
   EXPECT_TRUE(status.connected());
@@ -42,6 +44,7 @@ TEST_F(LinkMeterTest, SumsUpWhatWasAnswered) {
   EXPECT_DOUBLE_EQ(status.round_trip_seconds(), 0.005);
   EXPECT_EQ(status.sent_bytes(), 7u);
   EXPECT_EQ(status.received_bytes(), 9u);
+  EXPECT_EQ(status.shared_bytes(), 4u);
   EXPECT_DOUBLE_EQ(status.sending_seconds(), 0.5);
 }
 

@@ -291,7 +291,7 @@ void WorkerHost::OnFrame(ShardId shard, uint64_t connection, const FrameHeader& 
   event::Frame frame{shard, header, BufferId(), ""};
   const SliceArrival arrival = Answered(shard, header);
   if (header.type == FrameType::kValue) {
-    if (PayloadDigest(payload) != header.digest) {
+    if (PayloadDigest(payload, copies_) != header.digest) {
       streams_[shard]->stream->Close(absl::DataLossError("a value's digest was wrong"));
       return OnStreamDown(shard, connection,
                           absl::DataLossError(absl::StrCat("digest of ", FrameToString(header),

@@ -16,6 +16,7 @@
 #include "common/daemon/coordinator_client.h"
 #include "common/event_loop/event_loop.h"
 #include "common/trace/span_ring.h"
+#include "common/transport/payload_copies.h"
 #include "common/transport/transport.h"
 #include "worker/core/session.h"
 #include "worker/host/buffer_table.h"
@@ -135,6 +136,7 @@ class WorkerHost final : private UnitListener {
   std::pmr::unsynchronized_pool_resource memory_;  // for short-lived data of units, reused
   session::Session session_;
   session::Actions actions_;  // of the current step
+  PayloadCopies copies_;      // of values that came through shared memory
   BufferTable buffers_;
   OverlapMeter meter_;
   LinkMeter links_;

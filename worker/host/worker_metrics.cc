@@ -93,6 +93,9 @@ void WorkerMetrics::AddLinks(const WorkerReport& report, MetricsText& metrics) {
     metrics.Counter("starling_worker_link_received_bytes_total",
                     "Payloads that came from the shard.", labels,
                     static_cast<double>(link.received_bytes()));
+    metrics.Counter("starling_worker_link_shared_bytes_total",
+                    "Payloads in both directions that went through shared memory.", labels,
+                    static_cast<double>(link.shared_bytes()));
     metrics.Counter("starling_worker_link_sending_seconds_total",
                     "Time in which a payload was being written, or waited for that.", labels,
                     link.sending_seconds());

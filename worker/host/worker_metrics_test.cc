@@ -56,6 +56,7 @@ TEST(WorkerMetrics, ShowLinksMemoryAndOverlapAsReported) {
   link.set_shard(3);
   link.set_connected(true);
   link.set_sent_bytes(1000);
+  link.set_shared_bytes(600);
   link.set_sending_seconds(0.5);
   metrics.Publish(report);
   const std::string text = Text(metrics);
@@ -67,6 +68,7 @@ TEST(WorkerMetrics, ShowLinksMemoryAndOverlapAsReported) {
               HasSubstr("starling_worker_memory_device_peak_bytes{job_name=\"j\"} 83886080\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_up{shard=\"3\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sent_bytes_total{shard=\"3\"} 1000\n"));
+  EXPECT_THAT(text, HasSubstr("starling_worker_link_shared_bytes_total{shard=\"3\"} 600\n"));
   EXPECT_THAT(text, HasSubstr("starling_worker_link_sending_seconds_total{shard=\"3\"} 0.5\n"));
 }
 

@@ -84,7 +84,7 @@ constexpr Cause kCauses[] = {
      "raise `data.loading.threads` and `data.loading.readAheadMiB`, or bring the data nearer"},
     {"saturated-link", "bytes/s", "the link from a worker to a shard is full; what it carries",
      "a larger `batch.global` sends less often, more shards share the load, or use a faster "
-     "network"},
+     "network (where it is shared memory, more hosts)"},
     {"far-link", "s", "a message between a worker and a shard takes long; there and back",
      "put them nearer to each other, or raise the staleness or `batch.global`, so that computing "
      "hides it"},

@@ -471,7 +471,9 @@ TEST(ExplainTest, SaturatedLink) {
   const Finding finding = Only(evidence, "saturated-link");
   EXPECT_EQ(finding.subject(), "worker-1 -> shard-0");
   EXPECT_NEAR(finding.figure(), 2e8 / 40, 1);
-  ExpectSays(finding, "to the shard it carries 5 MB/s");
+  ExpectSays(finding, "to the shard it carries 5 MB/s, ");
+  link.set_shared_bytes(link.sent_bytes() + link.received_bytes());
+  ExpectSays(Only(evidence, "saturated-link"), "it carries 5 MB/s through shared memory, ");
 }
 
 TEST(ExplainTest, SaturatedLinkToTheWorker) {

@@ -108,10 +108,13 @@ void FindFullLink(const MeanStep& step, const LinkEvidence& evidence, Findings& 
   if (window <= 0 || way.seconds < kPhaseShareMin * window || way.bytes == 0) return;
   const double rate = way.bytes / way.seconds;
   const double busy = std::min(1.0, way.seconds / window);
+  const LinkStatus& link = evidence.link;
+  const bool shared = 2 * link.shared_bytes() > link.sent_bytes() + link.received_bytes();
   findings.Add("saturated-link", absl::StrCat(step.worker->name, " -> ", evidence.shard), rate,
                absl::StrCat("the link from ", LinkText(step, evidence), " is full: ", way.text,
-                            " it carries ", RateText(rate), ", ", ShareText(busy),
-                            " of the time, and the worker waits for ", OfStep(step.waits(), step)),
+                            " it carries ", RateText(rate), shared ? " through shared memory" : "",
+                            ", ", ShareText(busy), " of the time, and the worker waits for ",
+                            OfStep(step.waits(), step)),
                Weight::kSlows, busy);
 }
 

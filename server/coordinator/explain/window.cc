@@ -20,6 +20,7 @@ LinkStatus Since(const LinkStatus& now, const LinkStatus& before) {
   if (anew) return grown;
   grown.set_sent_bytes(now.sent_bytes() - before.sent_bytes());
   grown.set_received_bytes(now.received_bytes() - before.received_bytes());
+  grown.set_shared_bytes(now.shared_bytes() - std::min(now.shared_bytes(), before.shared_bytes()));
   grown.set_sending_seconds(std::max(0.0, now.sending_seconds() - before.sending_seconds()));
   grown.set_push_seconds(std::max(0.0, now.push_seconds() - before.push_seconds()));
   grown.set_pushes(now.pushes() - before.pushes());

@@ -1,8 +1,7 @@
 #include "server/shard/apply/verify.h"
 
 #include <algorithm>
-
-#include "common/base/xxh3.h"
+#include <cstring>
 
 namespace starling {
 namespace {
@@ -50,56 +49,50 @@ int64_t FirstIn(Check check, const UnalignedBits* bits, size_t count) {
   return bad;
 }
 
-// Tracks elements across blocks that may start and end inside one.
-class FiniteScan {
- public:
-  explicit FiniteScan(Check check) : check_(check) {}
-
-  void Add(const uint8_t* bytes, size_t size) {
-    while (carried_ > 0 && size > 0) {
-      carry_[carried_++] = *bytes++;
-      --size;
-      if (carried_ == sizeof(float)) {
-        Look(carry_, 1);
-        carried_ = 0;
-      }
-    }
-    Look(bytes, size / sizeof(float));
-    for (size_t i = size - size % sizeof(float); i < size; ++i) carry_[carried_++] = bytes[i];
-  }
-
-  int64_t first_non_finite() const { return first_; }
-
- private:
-  void Look(const uint8_t* bytes, size_t count) {
-    const UnalignedBits* bits =
-        reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
-    const int64_t bad = first_ < 0 ? FirstIn(check_, bits, count) : -1;
-    if (bad >= 0) first_ = static_cast<int64_t>(element_) + bad;
-    element_ += count;
-  }
-
-  const Check check_;
-  uint8_t carry_[sizeof(float)];
-  size_t carried_ = 0;
-  uint64_t element_ = 0;
-  int64_t first_ = -1;
-};
-
 }  // namespace
 
-PayloadVerdict VerifyPayload(Payload payload, InstructionSet set) {
-  FiniteScan scan(CheckFor(set));
-  XXH3_state_t digest;
-  XXH3_64bits_reset(&digest);
-  for (const PayloadPiece piece : payload) {
-    for (size_t begin = 0; begin < piece.size(); begin += kBlockBytes) {
-      const size_t size = std::min(kBlockBytes, piece.size() - begin);
-      XXH3_64bits_update(&digest, piece.data() + begin, size);
-      scan.Add(piece.data() + begin, size);
-    }
+PayloadCheck::PayloadCheck(InstructionSet set) : set_(set) { XXH3_64bits_reset(&digest_); }
+
+void PayloadCheck::Add(PayloadPiece piece) {
+  for (size_t begin = 0; begin < piece.size(); begin += kBlockBytes) {
+    const size_t size = std::min(kBlockBytes, piece.size() - begin);
+    XXH3_64bits_update(&digest_, piece.data() + begin, size);
+    Scan(piece.data() + begin, size);
   }
-  return {XXH3_64bits_digest(&digest), scan.first_non_finite()};
+}
+
+PayloadVerdict PayloadCheck::verdict() const {
+  return {XXH3_64bits_digest(&digest_), first_non_finite_};
+}
+
+void PayloadCheck::Scan(const uint8_t* bytes, size_t size) {
+  if (carried_ > 0) {
+    const size_t take = std::min(sizeof(carry_) - carried_, size);
+    std::memcpy(carry_ + carried_, bytes, take);
+    carried_ += take;
+    bytes += take;
+    size -= take;
+    if (carried_ < sizeof(carry_)) return;
+    Look(carry_, 1);
+    carried_ = 0;
+  }
+  Look(bytes, size / sizeof(float));
+  carried_ = size % sizeof(float);
+  std::memcpy(carry_, bytes + size - carried_, carried_);
+}
+
+void PayloadCheck::Look(const uint8_t* bytes, size_t count) {
+  const UnalignedBits* bits =
+      reinterpret_cast<const UnalignedBits*>(bytes);  // auto would lose the alignment
+  const int64_t bad = first_non_finite_ < 0 ? FirstIn(CheckFor(set_), bits, count) : -1;
+  if (bad >= 0) first_non_finite_ = static_cast<int64_t>(element_) + bad;
+  element_ += count;
+}
+
+PayloadVerdict VerifyPayload(Payload payload, InstructionSet set) {
+  PayloadCheck check(set);
+  for (const PayloadPiece piece : payload) check.Add(piece);
+  return check.verdict();
 }
 
 int64_t FirstNonFinite(const float* values, size_t count, InstructionSet set) {

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "server/shard/host/testing/partition_fixture.h"
@@ -110,6 +112,85 @@ TEST_F(PartitionHostTest, TheCutKeepsItsValuesWhileTrainingGoesOn) {
   PullCut(0);
   ASSERT_EQ(Last().header.type, FrameType::kValue);
   EXPECT_EQ(Last().First(), -2);
+}
+
+// A worker that writes to its segment before and after its push was checked.
+class Scribbler : public PartitionObserver {
+ public:
+  Scribbler(const std::shared_ptr<std::vector<float>>* segment, bool before)
+      : segment_(segment), before_(before) {}
+  void OnStep(const Partition&, const PartitionEvent& event, const PartitionActions&) override {
+    const FrameReceived* const frame = std::get_if<FrameReceived>(&event);
+    const bool push = frame != nullptr && frame->header.type == FrameType::kPush;
+    if (before_ ? !push : !std::holds_alternative<Verified>(event)) return;
+    ++scribbled;
+    std::fill((*segment_)->begin(), (*segment_)->end(), 100.0f);
+  }
+  void OnCarriedOut(const Partition&, const Record&, Payload, const HostedSlice&) override {}
+  void OnEffect(const Partition&, const Record&) override {}
+  void OnGone(const Partition&, absl::Span<const HostedSlice>) override {}
+
+  int scribbled = 0;
+
+ private:
+  const std::shared_ptr<std::vector<float>>* const segment_;
+  const bool before_;
+};
+
+TEST_F(PartitionHostTest, WhatIsAppliedIsWhatWasChecked) {
+  Scribbler scribbler(&segment_, /*before=*/false);
+  observer_ = &scribbler;
+  shared_ = true;
+  Start(Policy::SSP);
+  EXPECT_TRUE(Push(1, Step(0, 0), 1).expired()) << "its credit is kept";
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  EXPECT_EQ(scribbler.scribbled, 1);
+  Pull(0);
+  EXPECT_EQ(Last().First(), -1);
+  host_.reset();
+}
+
+TEST_F(PartitionHostTest, ASegmentThatChangesBeforeItIsCheckedHasAWrongDigest) {
+  Scribbler scribbler(&segment_, /*before=*/true);
+  observer_ = &scribbler;
+  shared_ = true;
+  Start(Policy::SSP);
+  EXPECT_TRUE(Push(1, Step(0, 0), 1).expired());
+  EXPECT_EQ(Last().header.answer, Answer::kBadDigest);
+  EXPECT_EQ(scribbler.scribbled, 1);
+  Pull(0);
+  EXPECT_EQ(Last().First(), 0);
+  host_.reset();
+}
+
+TEST_F(PartitionHostTest, SumsFromSharedMemoryWaitForTheirSiblings) {
+  Scribbler scribbler(&segment_, /*before=*/false);
+  observer_ = &scribbler;
+  shared_ = true;
+  Start(Policy::BSP);
+  EXPECT_TRUE(Push(1, {WorkPurpose::kTrain, 0, 0, 2}, 1).expired());
+  EXPECT_TRUE(Push(2, {WorkPurpose::kTrain, 0, 2, 2}, 2).expired());
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  Pull(1);
+  EXPECT_EQ(Last().First(), -3);
+  host_.reset();
+}
+
+// It waits in memory of the shard, so it is not read in its segment when its turn comes.
+TEST_F(PartitionHostTest, APushFromSharedMemoryMayWaitForItsEpoch) {
+  shared_ = true;
+  Start(Policy::SSP);
+  const size_t before = connection_->sent.size();
+  EXPECT_TRUE(Push(1, Step(1, 0), 1).expired()) << "its credit is kept";
+  EXPECT_EQ(connection_->sent.size(), before);
+  for (uint32_t step = 0; step < 2; ++step) {
+    Push(1, Step(0, step), 1);
+    PushOtherSlicesOfThePartition(Step(0, step));
+  }
+  Orders(1, 0);
+  EXPECT_EQ(Last().header.answer, Answer::kCounted);
+  Pull(0);
+  EXPECT_EQ(Last().First(), -3);
 }
 
 TEST_F(PartitionHostTest, ASumThatWaitsForItsSiblingKeepsNoCredit) {

@@ -16,6 +16,7 @@
 #include "common/base/memory.h"
 #include "common/protocol/limits.h"
 #include "common/sync/mutex.h"
+#include "common/transport/payload_copies.h"
 
 namespace starling {
 
@@ -134,6 +135,10 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   }
   uint64_t waiting() const { return waiting_.load(); }
 
+  // For pushes that came through shared memory, while Allocate has no memory. As gRPC's memory, it
+  // is not counted: credit bounds it.
+  PayloadCopies& copies() { return copies_; }
+
  private:
   struct Counted {  // a deleter
     std::shared_ptr<ShardMemory> self;
@@ -160,6 +165,7 @@ class ShardMemory : public std::enable_shared_from_this<ShardMemory> {
   }
 
   const Options options_;
+  PayloadCopies copies_;
   std::atomic<uint64_t> allocated_ = 0;
   std::atomic<uint64_t> old_ = 0;  // of allocated_
   std::atomic<uint64_t> waiting_ = 0;

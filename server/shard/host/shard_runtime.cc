@@ -53,6 +53,7 @@ class GrpcShard final : public ShardRuntime {
     server.security = options_.security;
     server.self = self_;
     server.services = {daemon_.get()};
+    server.shared_memory = options_.shared_memory;
     server.accept = [this](std::shared_ptr<FrameStream> stream, const PeerIdentity& peer) {
       return host_.Accept(std::move(stream), peer);
     };

@@ -26,6 +26,7 @@ struct ShardOptions {
   std::string admin_address = {};  // for Info
   absl::Duration register_deadline = absl::Seconds(60);
   std::string checkpoint_root = {};  // folder, on a disk that all daemons see; empty: none
+  bool shared_memory = true;         // with workers of this host
   ShardInjections inject;            // for tests
   absl::Duration clock_offset;       // for tests: DaemonInfo
 };

@@ -147,7 +147,8 @@ class PartitionHostTest : public testing::Test {
                   captured_.push_back({number, state, std::move(blocks)});
                 },
             .missed = [this](uint64_t, const std::string& why) { missed_.push_back(why); },
-            .give_up_capture = [this] { return !std::exchange(captured_, {}).empty(); }};
+            .give_up_capture = [this] { return !std::exchange(captured_, {}).empty(); },
+            .observer = observer_};
   }
 
   // All that is left, until the result is gone.
@@ -202,13 +203,13 @@ class PartitionHostTest : public testing::Test {
   // Pushes a gradient of `value` everywhere; returns what watches the transport's memory.
   std::weak_ptr<const void> Push(uint32_t worker, const WorkRange& work, float value) {
     struct Received {
-      std::vector<float> values;
+      std::shared_ptr<std::vector<float>> values;
       std::vector<ReceivedPayload::Piece> pieces;
     };
     auto memory = std::make_shared<Received>();
-    memory->values.assign(slice_.elements, value);
-    const auto* bytes = reinterpret_cast<const uint8_t*>(memory->values.data());
-    const size_t size = memory->values.size() * sizeof(float);
+    memory->values = std::make_shared<std::vector<float>>(slice_.elements, value);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(memory->values->data());
+    const size_t size = memory->values->size() * sizeof(float);
     memory->pieces = {{bytes, 6}, {bytes + 6, size - 6}};  // cut within a float
     const absl::Span<const ReceivedPayload::Piece> pieces = memory->pieces;
     FrameHeader header = Header(FrameType::kPush, worker);
@@ -220,7 +221,8 @@ class PartitionHostTest : public testing::Test {
     header.payload_bytes = static_cast<uint32_t>(size);
     header.digest = VerifyPayload(pieces).digest;
     const std::weak_ptr<const void> watch = memory;
-    ReceivedPayload payload(pieces, std::move(memory));
+    segment_ = memory->values;
+    ReceivedPayload payload(pieces, std::move(memory), shared_);
     host_->OnFrame(connection_, header, std::move(payload), loop_.Now() - queued_);
     return watch;
   }
@@ -266,6 +268,9 @@ class PartitionHostTest : public testing::Test {
   double clip_norm_ = 0;
   Precision precision_ = PRECISION_FP32;
   uint16_t push_flags_ = 0;
+  bool shared_ = false;                          // pushes come through shared memory
+  std::shared_ptr<std::vector<float>> segment_;  // of the last push
+  PartitionObserver* observer_ = nullptr;
   absl::Duration queued_;  // before their turn came, pushes waited at least so long
   Clip::Scope clip_scope_ = Clip::GLOBAL;
   std::vector<FrameHeader> norms_;  // reported
