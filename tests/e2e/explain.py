@@ -119,6 +119,7 @@ def slowed_cluster(case):
                 )
         port = Path(folder) / "port"
         flags["shard-0"] = ["--advertise-address", link.address, "--port-file", str(port)]
+        flags["shard-0"] += ["--shared-memory=off"]  # or tensors would pass by the link
         with Cluster(shards=1, workers=case.workers, flags_of=flags) as cluster:
             link.target = f"127.0.0.1:{int(port.read_text())}"
             yield cluster

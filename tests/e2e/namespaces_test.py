@@ -265,6 +265,7 @@ class Namespaces(unittest.TestCase):
                 )
             cluster.submit(self.job())
             self.assertEqual(cluster.wait("apart"), 0)
+            self.assertIn("no shared memory with shard", cluster.log("worker-0"))
             status = cluster.describe("apart")
             self.assertEqual(status["state"], "SUCCEEDED")
             self.assertEqual(int(status["workers"]), 0)

@@ -183,6 +183,17 @@ void ShardWatch::NotePush(LogTruth& log, const Partition& core, const Watched& w
   log.pushes[{record.lsn, DigestOf(record)}] = watched.pushes.at(payload);
 }
 
+// The worker writes to the memory that it shares, if the shard still has it. What is applied is
+// what was checked.
+void ShardWatch::OnVerified(Watched& watched, BufferId payload) {
+  const auto shared = watched.shared.extract(payload);
+  if (shared.empty()) return;
+  const std::shared_ptr<std::vector<uint8_t>> memory = shared.mapped().lock();
+  if (memory == nullptr) return;
+  cluster_->world().Count("shared memory that changed after its check");
+  for (uint8_t& byte : *memory) byte ^= 0x3F;
+}
+
 void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEvent& event) {
   World& world = cluster_->world();
   const PartitionId partition = core.config().partition;
@@ -202,7 +213,12 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionEven
       watched.truth->OnPolicyOrdered(partition, *orders->next_policy);
     if (orders->training_end) watched.truth->OnTrainingEnd(partition, *orders->training_end);
   } else if (const auto* frame = std::get_if<FrameReceived>(&event)) {
-    if (frame->payload.value != 0) watched.pushes[frame->payload] = frame->header;
+    if (frame->payload.value == 0) return;
+    watched.pushes[frame->payload] = frame->header;
+    if (frame->header.type == FrameType::kPush)
+      watched.shared[frame->payload] = cluster_->streams().TakeShared(frame->header);
+  } else if (const auto* verified = std::get_if<Verified>(&event)) {
+    OnVerified(watched, verified->payload);
   } else if (const auto* record = std::get_if<RecordReceived>(&event)) {
     const FrameReceived& carrier = record->frame;
     if (carrier.payload.value != 0) watched.pushes[carrier.payload] = carrier.header;
@@ -241,6 +257,7 @@ void ShardWatch::On(const Partition& core, Watched& watched, const PartitionActi
       CheckHeld(core, send->header.base_lsn, "an ack");
   } else if (const auto* release = std::get_if<Release>(&action)) {
     watched.pushes.erase(release->buffer);
+    watched.shared.erase(release->buffer);
   } else if (std::holds_alternative<CopyForCut>(action)) {
     world.Count("copies for evaluation");
   } else if (std::holds_alternative<MergeSums>(action)) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "server/shard/host/partition_observer.h"
 #include "tests/sim/checker.h"
@@ -50,7 +51,8 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
     bool learns = false;                     // it had nothing when it was last seen
     uint64_t wholes = 0;                     // its counter
     std::map<BufferId, FrameHeader> pushes;  // received and not released
-    std::map<BufferId, SliceId> measured;    // sums whose norm is being computed
+    std::map<BufferId, std::weak_ptr<std::vector<uint8_t>>> shared;  // of these, their memory
+    std::map<BufferId, SliceId> measured;  // sums whose norm is being computed
     std::map<Lsn, Record> applying;
   };
   // The log of a partition: there is one, whichever copies have it. What a copy has at a position
@@ -81,6 +83,7 @@ class ShardWatch final : public PartitionObserver, public StreamObserver {
   static void NotePush(LogTruth& log, const Partition& core, const Watched& watched,
                        const Record& record, BufferId payload);
   Watched& WatchedOf(const Partition& core);
+  void OnVerified(Watched& watched, BufferId payload);
   void On(const Partition& core, Watched& watched, const PartitionEvent& event);
   void On(const Partition& core, Watched& watched, const PartitionAction& action);
   void Count(const PartitionCounters& counters);

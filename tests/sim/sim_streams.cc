@@ -6,12 +6,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/transport/segment_blocks.h"
 #include "common/version/version.h"
 
 namespace starling::sim {
 namespace {
 
 constexpr absl::Duration kRetryPeriod = absl::Milliseconds(100);
+// Of a segment. Few, so that some tensors find no room.
+constexpr uint64_t kBlocks = 0b111;
 
 uint64_t DigestOf(absl::Span<const uint8_t> bytes) {
   return bytes.empty() ? 0 : XXH3_64bits(bytes.data(), bytes.size());
@@ -103,6 +107,11 @@ class SimFrameStream final : public FrameStream,
             [self = shared_from_this()](const absl::Status& why) { self->Down(why); }};
   }
   void SetOther(std::weak_ptr<SimFrameStream> other) { other_ = std::move(other); }
+  // The other end may use its segment.
+  void GiveBlocks() {
+    const bool taken = other_.lock()->free_blocks_.Add(held_blocks_.Give() & kBlocks);
+    STARLING_CHECK(taken, "blocks are given twice");
+  }
 
   void Down(const absl::Status& why) {
     if (std::exchange(over_, true)) return;
@@ -124,17 +133,29 @@ class SimFrameStream final : public FrameStream,
     std::vector<uint8_t> bytes;
     std::vector<ReceivedPayload::Piece> pieces;
     std::weak_ptr<SimFrameStream> sender;  // expired: needs no credit
+    std::weak_ptr<SimFrameStream> receiver;
+    uint64_t blocks = 0;  // of the segment, in which it came
 
     ~Received() {
+      uint64_t given = 0;
+      const std::shared_ptr<SimFrameStream> from = receiver.lock();
+      if (from != nullptr && blocks != 0) {
+        from->held_blocks_.Release(blocks);
+        given = from->held_blocks_.Give();
+      }
       const std::shared_ptr<SimFrameStream> to = sender.lock();
       if (to == nullptr || to->over_) return;
-      to->streams_->world_->After(to->streams_->network_->Delay(), to->process_,
-                                  [to, size = bytes.size()] { to->TakeCredit(size); });
+      to->streams_->world_->After(
+          to->streams_->network_->Delay(), to->process_,
+          [to, size = bytes.size(), given] { to->TakeCredit(size, given); });
     }
   };
 
-  void TakeCredit(size_t bytes) {
+  void TakeCredit(size_t bytes, uint64_t blocks) {
     in_flight_ -= std::min(in_flight_, bytes);
+    if (!free_blocks_.Add(blocks)) {
+      streams_->world_->Violate(Promise::kG8, "credit for blocks that are free");
+    }
     if (!over_) Pump();
   }
 
@@ -187,8 +208,21 @@ class SimFrameStream final : public FrameStream,
           Damage(&message);
         }
       }
+      message.header.blocks = TakeBlocks(message.header);
       streams_->network_->Send(link_, 1 - end_, std::move(message));
     }
+  }
+
+  // Half of the tensors between workers and shards go through shared memory, while there is room.
+  uint64_t TakeBlocks(const FrameHeader& header) {
+    const PeerRole peer = peer_.identity.role;
+    const bool with_worker =
+        end_ == 0 ? options.self.role == PeerRole::kWorker : peer == PeerRole::kWorker;
+    const bool may = with_worker && MayShare(header) && header.payload_bytes > 0;
+    if (!may || header.request_id % 2 != 0) return 0;
+    const uint64_t blocks = free_blocks_.Take(header.payload_bytes);
+    if (blocks == 0) streams_->world_->Count("segments without room");
+    return blocks;
   }
 
   // Changes a value but not the header's digest. For the checkers no value has come.
@@ -239,8 +273,16 @@ class SimFrameStream final : public FrameStream,
       received->pieces.push_back(left.subspan(0, cut));
       left.remove_prefix(cut);
     }
+    // Code that reads a shared payload in place ends the process.
+    const bool shared = message.header.blocks != 0;
+    received->blocks = message.header.blocks;
+    received->receiver = weak_from_this();
+    if (shared && message.header.type == FrameType::kPush) {
+      const std::shared_ptr<std::vector<uint8_t>> memory(received, &received->bytes);
+      streams_->shared_[SimStreams::KeyOf(message.header)].push_back(memory);
+    }
     const absl::Span<const ReceivedPayload::Piece> pieces = received->pieces;
-    return {pieces, std::move(received)};
+    return {pieces, std::move(received), shared};
   }
 
   void Deliver(const Message& message) {
@@ -258,6 +300,10 @@ class SimFrameStream final : public FrameStream,
                                 absl::StrCat("bytes of a frame changed before it arrived: ",
                                              FrameToString(message.header)));
     }
+    if (message.header.blocks != 0 && !held_blocks_.Use(message.header.blocks)) {
+      streams_->world_->Violate(Promise::kG8, "a frame names blocks that are not free");
+      return;
+    }
     ReceivedPayload payload = Receive(message);
     uint8_t encoded[limits::kFrameHeaderBytes];
     EncodeFrameHeader(message.header, encoded);
@@ -267,6 +313,7 @@ class SimFrameStream final : public FrameStream,
                                                            std::string(status.message())));
       return;
     }
+    decoded.blocks = 0;  // the transport's alone
     if (streams_->observer_ != nullptr)
       streams_->observer_->OnDelivered(*process_, end_ == 1, decoded, payload, message.truth);
     handler->OnFrame(decoded, std::move(payload));
@@ -283,11 +330,22 @@ class SimFrameStream final : public FrameStream,
   std::weak_ptr<SimFrameStream> other_;
   bool up_ = false;
   bool over_ = false;
+  FreeBlocks free_blocks_;
+  HeldBlocks held_blocks_;
   size_t in_flight_ = 0;
   size_t writing_bytes_ = 0;
   uint64_t sent_bytes_ = 0;
   uint64_t received_bytes_ = 0;
 };
+
+std::weak_ptr<std::vector<uint8_t>> SimStreams::TakeShared(const FrameHeader& push) {
+  const auto it = shared_.find(KeyOf(push));
+  if (it == shared_.end()) return {};
+  const std::weak_ptr<std::vector<uint8_t>> memory = it->second.front();
+  it->second.pop_front();
+  if (it->second.empty()) shared_.erase(it);
+  return memory;
+}
 
 class SimStreams::Client final : public StreamClient {
  public:
@@ -371,6 +429,8 @@ void SimStreams::ReachServer(const std::shared_ptr<SimFrameStream>& client) {
   streams_.push_back(server);
   client->SetOther(server);
   server->SetOther(client);
+  client->GiveBlocks();
+  server->GiveBlocks();
   client->Link(link, /*up=*/false);
   server->Link(link, /*up=*/true);
   auto handler = listener->accept(server, peer);

@@ -3,9 +3,11 @@
 #define STARLING_TESTS_SIM_SIM_STREAMS_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,10 @@ class SimStreams {
   void Listen(Process* process, const std::string& address, RpcServer::Accept accept);
   void StopListening(const std::string& address) { listeners_.erase(address); }
 
+  // The memory of a delivered push's payload, which the worker shares with the shard; each once.
+  // Expired: the shard has dropped it, or the push did not come through shared memory.
+  std::weak_ptr<std::vector<uint8_t>> TakeShared(const FrameHeader& push);
+
   // For this life of `process`.
   std::unique_ptr<StreamClient> MakeClient(Process* process, const Identity& self);
 
@@ -64,6 +70,11 @@ class SimStreams {
     RpcServer::Accept accept;
   };
 
+  using PushKey = std::tuple<Incarnation, PartitionId, uint64_t>;
+  static PushKey KeyOf(const FrameHeader& push) {
+    return {push.origin.incarnation, push.partition, push.request_id};
+  }
+
   // nullptr: nothing listens there.
   Listener* FindListener(const std::string& address);
   void Attempt(const std::shared_ptr<SimFrameStream>& stream, absl::Time deadline);
@@ -75,6 +86,7 @@ class SimStreams {
   size_t window_ = limits::kStreamInFlightBytesMax;
   std::map<std::string, Listener> listeners_;
   std::vector<std::weak_ptr<SimFrameStream>> streams_;
+  std::map<PushKey, std::deque<std::weak_ptr<std::vector<uint8_t>>>> shared_;
 };
 
 }  // namespace starling::sim
