@@ -141,6 +141,12 @@ def raw_grpc(ends, seconds):
     return connection(ends, "raw_grpc", [], [], seconds)
 
 
+def raw_ring(seconds):
+    """Through shared memory, from one process to another."""
+    answer = finish(start([binary("tools/bench/raw_ring"), str(seconds)]))
+    return Turn(answer["bytes"], answer["seconds"], answer["cpu"])
+
+
 def best_tcp(ends, seconds, turn=raw_tcp):
     """The fastest way to receive: (where to, the receive buffer's bytes)."""
     variants = [(to, buffer) for to in ("place", "stream") for buffer in (0, 512 << 10)]
@@ -167,10 +173,10 @@ def positive(text):
 def take_turns(contenders, rounds):
     """Turns of all contenders, by round; `contenders`: name -> a function that takes a turn."""
     found = []
-    print(f"{'round':>5} " + " ".join(f"{who:>10}" for who in contenders) + "   GB/s", flush=True)
+    print(f"{'round':>5} " + " ".join(f"{who:>11}" for who in contenders) + "   GB/s", flush=True)
     for i in range(rounds):
         order = list(contenders) if i % 2 == 0 else list(reversed(contenders))
         found.append({who: contenders[who]() for who in order})
         found[-1] = {who: found[-1][who] for who in contenders}
-        print(f"{i:>5} " + " ".join(f"{t.rate:>10.3f}" for t in found[-1].values()), flush=True)
+        print(f"{i:>5} " + " ".join(f"{t.rate:>11.3f}" for t in found[-1].values()), flush=True)
     return found

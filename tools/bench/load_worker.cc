@@ -51,7 +51,9 @@ class LoadWorker::Answers : public StreamHandler {
 
   void OnFrame(const FrameHeader& header, ReceivedPayload payload) override {
     if (header.type == FrameType::kValue) {
-      session_->Post([this, header, payload = std::move(payload)] { Install(header, payload); });
+      session_->Post([this, header, payload = std::move(payload)]() mutable {
+        Install(header, std::move(payload));
+      });
       return;
     }
     std::string text;
@@ -105,8 +107,8 @@ class LoadWorker::Answers : public StreamHandler {
   }
 
  private:
-  void Install(const FrameHeader& header, const ReceivedPayload& payload) {
-    const bool right = PayloadDigest(payload) == header.digest;
+  void Install(const FrameHeader& header, ReceivedPayload payload) {
+    const bool right = PayloadDigest(payload, copies_) == header.digest;
     payload.CopyTo(values_.get() + layout_.slices[header.key.slice.value].flat_begin);
     MutexLock lock(&mutex_);
     changed_.SignalAll();
@@ -131,6 +133,7 @@ class LoadWorker::Answers : public StreamHandler {
   const Layout& layout_;
   const std::shared_ptr<float> values_;  // written on the session's thread only
   EventLoop* const session_;
+  PayloadCopies copies_;
   Mutex mutex_;
   CondVar changed_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -141,10 +144,10 @@ class LoadWorker::Answers : public StreamHandler {
 };
 
 LoadWorker::LoadWorker(const Identity& self, const std::string& coordinator,
-                       std::shared_ptr<const LinkSecurity> security)
+                       std::shared_ptr<const LinkSecurity> security, bool shared_memory)
     : self_(self),
       client_(MakeCoordinatorClient(coordinator, self, security)),
-      streams_(MakeStreamClient(self, security)) {}
+      streams_(MakeStreamClient(self, security, shared_memory)) {}
 
 LoadWorker::~LoadWorker() {
   over_ = true;

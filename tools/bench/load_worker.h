@@ -43,7 +43,7 @@ class LoadWorker {
   };
 
   LoadWorker(const Identity& self, const std::string& coordinator,
-             std::shared_ptr<const LinkSecurity> security);
+             std::shared_ptr<const LinkSecurity> security, bool shared_memory);
   ~LoadWorker();  // waits for the report under way, 10 s at most
 
   // Registers, answers the inspection of the next job (`builtin: mlp`, whose first layer it makes

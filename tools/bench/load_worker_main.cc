@@ -26,8 +26,9 @@ absl::StatusOr<Traffic> ParseTraffic(const std::string& name) {
       absl::StrCat("expected push, skipped, pull or both, got ", name));
 }
 
-absl::StatusOr<int> Serve(const DaemonFlags& flags) {
-  LoadWorker worker({PeerRole::kWorker, flags.name}, flags.coordinator, flags.security);
+absl::StatusOr<int> Serve(const DaemonFlags& flags, const std::string& shared_memory) {
+  STARLING_ASSIGN_OR_RETURN(const bool shared, ParseSharedMemory(shared_memory));
+  LoadWorker worker({PeerRole::kWorker, flags.name}, flags.coordinator, flags.security, shared);
   STARLING_RETURN_IF_ERROR(worker.Join(kPatience));
   std::cout << "{}" << std::endl;
   std::string name;
@@ -45,9 +46,12 @@ absl::StatusOr<int> Serve(const DaemonFlags& flags) {
 int Main(int argc, char** argv) {
   TuneMalloc();
   DaemonFlags flags;
-  const std::optional<int> ends = ParseDaemonFlags(argc, argv, PeerRole::kWorker, {}, &flags);
+  std::string shared_memory = "auto";
+  const std::optional<int> ends =
+      ParseDaemonFlags(argc, argv, PeerRole::kWorker,
+                       {{"--shared-memory", kSharedMemoryHelp, &shared_memory}}, &flags);
   if (ends.has_value()) return *ends;
-  return RunDaemon(PeerRole::kWorker, flags, [&] { return Serve(flags); });
+  return RunDaemon(PeerRole::kWorker, flags, [&] { return Serve(flags, shared_memory); });
 }
 
 }  // namespace

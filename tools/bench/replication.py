@@ -88,6 +88,7 @@ def measure(kind, tensor_mib, rounds, seconds):
     """The summary of all contenders' turns."""
     with contextlib.ExitStack() as stack:
         flags = {"shards": 2, "workers": 1, "worker_binary": WORKER_BINARY}
+        flags["worker_flags"] = ["--shared-memory=off"]  # both copies go over TCP
         clusters = {}
         for durability in (NONE, REPLICATED):
             clusters[durability] = stack.enter_context(kind(**flags))
