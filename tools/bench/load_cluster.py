@@ -98,7 +98,10 @@ def start(command):
 
 def finish(process, seconds):
     """What it prints at its end, after a turn of so many seconds."""
-    output, _ = process.communicate(timeout=seconds + ANSWER_SECONDS)
+    try:
+        output, _ = process.communicate(timeout=seconds + ANSWER_SECONDS)
+    finally:
+        process.kill()
     if process.returncode != 0:
         raise RuntimeError(f"{process.args} ended with status {process.returncode}")
     return json.loads(output)
@@ -143,7 +146,7 @@ def raw_grpc(ends, seconds):
 
 def raw_ring(seconds):
     """Through shared memory, from one process to another."""
-    answer = finish(start([binary("tools/bench/raw_ring"), str(seconds)]))
+    answer = finish(start([binary("tools/bench/raw_ring"), str(seconds)]), seconds)
     return Turn(answer["bytes"], answer["seconds"], answer["cpu"])
 
 
